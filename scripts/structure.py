@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_424,
-    "Python tokens": 530_516,
-    "Python test lines": 86_188,
+    "product lines": 98_688,
+    "Python tokens": 530_886,
+    "Python test lines": 86_238,
     "untyped mappings": 161,
-    "comprehensions": 1_485,
-    "conditional expressions": 816,
+    "comprehensions": 1_484,
+    "conditional expressions": 814,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,
     "functions of more than 60 lines": 0,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.serving.releases import current
+from drafthouse.serving.releases import current_server
 from drafthouse.serving.restore import drift
 from tests.e2e.conftest import BIN, play, quick, what_runs
 from tests.support.ports import free_port
@@ -150,7 +150,7 @@ def comes_back(box: Box) -> None:
     demo.read(0.1)
     assert demo.process.returncode == 130
     assert "the box itself restores the previous server" in demo.text[before:]
-    assert current(box.home)
+    assert current_server(box.home)
     demo.until(lambda: not drift(box.home), COMES_BACK_S)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.crossover import fill, over_contexts
+from drafthouse.analysis.crossover import crossovers_of, over_contexts
 from tests.e2e.conftest import Ended, Play
 
 pytestmark = pytest.mark.soak
@@ -70,7 +70,7 @@ def test_both_arms_at_all_levels(run: Play, installed: None, home: Path, figure:
             f"ladder {step['arm']} {step['level']}: {step['output_throughput']:.0f} tok/s, "
             f"{step['per_user_tok_s']:.0f} a user, {step['ended_by']}"
         )
-    assert set(fill(ladder)) == {"copy-edit"}
+    assert set(crossovers_of(ladder)) == {"copy-edit"}
     assert not list(path.parent.rglob("*.part.json"))
     assert not list(path.parent.rglob("*.new"))
     again = run("site.yml --tags experiment", profile=PROFILE, overrides=overrides(4))

@@ -21,7 +21,7 @@ from drafthouse.core.documents import Json
 from drafthouse.core.errors import one_problem
 from drafthouse.host.box_facts import GPU_FIELDS, listed_gpus
 from drafthouse.host.driver.facts import read_driver
-from drafthouse.host.nvidia_smi import SmiAnswer, listed, query, read_smi, rows
+from drafthouse.host.nvidia_smi import SmiAnswer, gpu_uuids, query, read_smi, rows
 
 #: What must be the same before and after.
 STATE = ("uuid", "persistence_mode", "mig.mode.current", "compute_mode", "power.limit", "clocks.max.sm")
@@ -94,7 +94,7 @@ def parser_problems() -> list[str]:
     done = _ended(["nvidia-smi", "-L"])
     if not smi.works:
         wrong.append(f"read_smi: no version in {smi.text!r}")
-    if [gpu["uuid"] for gpu in gpus.values()] != listed(done.stdout):
+    if [gpu["uuid"] for gpu in gpus.values()] != gpu_uuids(done.stdout):
         wrong.append("listed_gpus and nvidia-smi -L: other UUIDs")
     nvml = open_nvml()
     facts = nvml.facts()

@@ -15,7 +15,14 @@ import pytest
 from drafthouse.core.docker_api import DockerApi
 from drafthouse.profiles.container import arm_container, engine_words
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
-from drafthouse.serving.containers import drifted, list_containers, published_ports, record, remove, run_alone
+from drafthouse.serving.containers import (
+    drifted,
+    list_containers,
+    published_ports,
+    record_of_present,
+    remove,
+    run_alone,
+)
 from drafthouse.serving.runtimes import ContainerRuntime
 from tests.e2e.conftest import Ended, play
 from tests.hosts.hosts import Lab
@@ -199,7 +206,7 @@ def test_a_stranger_at_the_port_is_named(image: str, tmp_path: Path) -> None:
 def test_what_a_release_keeps_makes_the_same_container_again(image: str, tmp_path: Path) -> None:
     found = living(resolved(tmp_path, image))
     assert made(tmp_path, found, {"speculative": found["site"]["port"]}).status == 0
-    before, kept = told("speculative"), record(found, "speculative")
+    before, kept = told("speculative"), record_of_present(found, "speculative")
     assert kept["Image"] == before["Image"]
     # As an older version has it: all that Docker had told.
     recorded: Any = {key: before[key] for key in ("Config", "HostConfig", "Image")}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.host.docker.derived_image import listed
+from drafthouse.host.docker.derived_image import derived_images
 from drafthouse.host.docker.image_digest import on_box
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.e2e.conftest import Ended, play
@@ -57,7 +57,7 @@ def base() -> Iterator[str]:
     engine()
     _docker("import", "-", BASE, given=_tiny_root(busybox, UV))
     yield BASE
-    for name in [*listed(), BASE]:
+    for name in [*derived_images(), BASE]:
         subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.crossover import crossovers_of
 from drafthouse.analysis.words import THRESHOLD
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.foreign_traffic import foreign_work
@@ -73,7 +73,7 @@ TRIES = 5
 
 def wrong(ladder: Any, true: float) -> list[str]:
     """What is not as the law of the servers has it."""
-    found = fill(ladder)[KIND]
+    found = crossovers_of(ladder)[KIND]
     bad = sorted({step["status"] for step in ladder["steps"]} - {"ok"})
     if found["word"] != "pays" or found["pays_until"] is None:
         return [*bad, found["sentence"]]
@@ -96,7 +96,7 @@ def test_the_crossover_of_two_servers_is_found_within_one_ladder_step(seed: int,
         ladder = ladder_of(seed)
         trouble = wrong(ladder, true)
         if not trouble:
-            sentence = fill(ladder)[KIND]["sentence"]
+            sentence = crossovers_of(ladder)[KIND]["sentence"]
             figure(f"two servers that cross at {true:.1f}, seed {seed}, try {attempt}: {sentence}")
             return
         seen += trouble

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.words import PAYS
-from drafthouse.experiment.more_rounds import Decision
+from drafthouse.experiment.more_rounds import RoundDecision
 from tests.fakes.clock_server import clock_server
 from tests.truth.live import Arms, decided, profile_for
 
@@ -57,7 +57,7 @@ def begin_together(others: Barrier) -> None:
     others.wait()
 
 
-def told(folder: Path, gain: float, number: int) -> Decision:
+def told(folder: Path, gain: float, number: int) -> RoundDecision:
     """Run one demo against servers of its own; return what was decided last."""
     clock: dict[str, Any] = {"ttft_ms": 20, "interval_ms": TPOT_MS, "tokens_per_chunk": 1, "metrics": "llamacpp"}
     drafting = {**clock, "tokens_per_chunk": TOKENS_A_CHUNK, "drafted": 8}

@@ -26,7 +26,7 @@ from drafthouse.addons.gateway_door import certificate_file, door_folder
 from drafthouse.addons.watchdog.switch import SOCKET
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
-from drafthouse.core.locks import held
+from drafthouse.core.locks import locked_file
 from drafthouse.core.requirement_lines import read_lock
 from drafthouse.host.env_recipe import EnvRecipe
 from drafthouse.host.venv import ensure_env
@@ -44,7 +44,7 @@ def real_caddy() -> str:
     lock = read_lock((ROOT / "roles/gateway/files/caddy.txt").read_text("utf-8"))
     uv = Path(sys.executable).with_name("uv")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with held(folder.with_suffix(".lock")):
+    with locked_file(folder.with_suffix(".lock")):
         try:
             ensure_env(EnvRecipe(str(folder), [], lock), str(uv) if uv.exists() else None)
         except DrafthouseError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drafthouse.experiment.loop import measure_one_step
-from drafthouse.host.port_holder import stranger_at
+from drafthouse.host.port_holder import foreign_listener
 from drafthouse.profiles.experiment_plan import steps_of_round
 from drafthouse.serving.readiness import ready_file, wait_until_ready
 from drafthouse.serving.runtimes import Runtime, runtime_of
@@ -83,7 +83,7 @@ class LlamaBox:
             wait_until_ready(
                 self.runtime, name=arm, base_url=f"http://127.0.0.1:{port}", health="/health", model="smol",
                 key="the-key", timeout_s=300, progress=lambda event: None, keep=ready_file(self.home, arm),
-                stranger=lambda port=port: stranger_at(port, "127.0.0.1", self.home),  # type: ignore[misc]
+                stranger=lambda port=port: foreign_listener(port, "127.0.0.1", self.home),  # type: ignore[misc]
             )  # fmt: skip
 
     def measure(self, number: int = 0, timeout_s: float = 300.0) -> Any:

@@ -21,8 +21,8 @@ from drafthouse.operate.checks import registry
 from drafthouse.serving import history, releases
 
 judge: Callable[..., Any] = verdict.judge
-fill: Callable[..., Any] = crossover.fill
-agreed: Callable[..., Any] = crossover.agreed
+fill: Callable[..., Any] = crossover.crossovers_of
+agreed: Callable[..., Any] = crossover.with_settled_levels
 compare_outputs: Callable[..., Any] = output_equality.compare_outputs
 points_of_ladder: Callable[..., Any] = break_even_results.points_of_ladder
 old_table: Callable[..., Any] = legacy_metrics.old_table
@@ -33,5 +33,5 @@ cost_rows: Callable[..., Any] = cost.cost_rows
 memory_used: Callable[..., Any] = cost.memory_used
 saving_of: Callable[..., Any] = cost.saving_of
 preflight_problems: Callable[..., Any] = registry.preflight_problems
-current: Callable[..., Any] = releases.current
+current_server: Callable[..., Any] = releases.current_server
 read_history: Callable[..., Any] = history.read_history

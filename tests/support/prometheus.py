@@ -17,7 +17,7 @@ import yaml
 
 from drafthouse.addons.prometheus_rules import Limits, Pace, Watched, rules_file
 from drafthouse.core.http import opener
-from drafthouse.core.locks import held
+from drafthouse.core.locks import locked_file
 from drafthouse.profiles.workspace import ROOT
 
 TEMPLATES = ROOT / "templates"
@@ -40,7 +40,7 @@ def real(name: str) -> str:
     path = f"/usr/bin:{kept}/usr/bin"
     kept.mkdir(parents=True, exist_ok=True)
     # Several workers may want it at once.
-    with held(kept / ".lock"):
+    with locked_file(kept / ".lock"):
         if not shutil.which(program, path=path):
             words = f"apt-get -o APT::Sandbox::User=root download {package} && dpkg-deb --extract {package}_*.deb ."
             subprocess.run(["sh", "-c", words], cwd=kept, capture_output=True, check=False, timeout=180)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.crossover import crossovers_of
 from drafthouse.report.data.build import build_report
 from drafthouse.report.report_types import Arm
 from drafthouse.report.writer import to_json
@@ -106,7 +106,7 @@ def make_ladder(
 
 def with_crossover(ladder: Any) -> Any:
     """Fill the crossover again, after a test changed the steps."""
-    ladder["crossover"] = fill(ladder, resamples=400)
+    ladder["crossover"] = crossovers_of(ladder, resamples=400)
     return ladder
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from drafthouse.cli import destroy as destroy_script
-from drafthouse.cloud.vast.attempt import Rented, Waits, World
+from drafthouse.cloud.vast.attempt import Rented, RentSetup, Waits
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import ProviderClock
 from drafthouse.cloud.vast.fleet import Fleet
 from drafthouse.cloud.vast.ledger import LABEL, NotWritten, record, rentals
-from drafthouse.cloud.vast.offers import Limits, priced
+from drafthouse.cloud.vast.offers import Limits, full_price
 from drafthouse.cloud.vast.rent import Outcome, rent
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.procfs import Clocks
@@ -60,9 +60,9 @@ class Bench:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def world(self, **options: Any) -> World:
-        parts = {"tell": self.told.append, "passing": self.told.append, "ask": lambda question: True} | options
-        return World(self.client(), self.ledger, clock=lambda: self.now, sleep=self.sleep, **parts)
+    def world(self, **options: Any) -> RentSetup:
+        parts = {"tell": self.told.append, "show_progress": self.told.append, "ask": lambda question: True} | options
+        return RentSetup(self.client(), self.ledger, clock=lambda: self.now, sleep=self.sleep, **parts)
 
     def rent(self, limits: Limits = LIMITS, **options: Any) -> Rented | None:
         outcome = self.rent_all(Fleet(), limits, **options)
@@ -180,7 +180,7 @@ def check_requests(bench: Bench, cap: float = CAP, hours: float = HOURS) -> None
             deadline = int(found.group(2))
             assert str(deadline) in one.body["onstart"]
             assert bench.begun - 2 <= deadline - hours * 3600 <= max(bench.now, time.time())
-            shown = priced(bench.vast.market.offers[int(one.path.split("/")[4])], bench.resolved["rental"], hours)
+            shown = full_price(bench.vast.market.offers[int(one.path.split("/")[4])], bench.resolved["rental"], hours)
             assert shown.hour <= cap or bench.raised
         assert KEY not in json.dumps(one.body), "the account's key stays here"
     assert KEY not in bench.ledger.read_text() if bench.ledger.exists() else True

@@ -26,9 +26,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cloud.vast import run_and_destroy as rented_run
-from drafthouse.cloud.vast.account import compared, instances_of
-from drafthouse.cloud.vast.attempt import Waits, World
-from drafthouse.cloud.vast.destroy import end
+from drafthouse.cloud.vast.account import compare_with_account, instances_of
+from drafthouse.cloud.vast.attempt import RentSetup, Waits
+from drafthouse.cloud.vast.destroy import end_rentals
 from drafthouse.cloud.vast.fleet import Fleet
 from drafthouse.cloud.vast.ledger import CONSOLE, read
 from drafthouse.cloud.vast.offers import Limits
@@ -111,7 +111,7 @@ class Money(RuleBasedStateMachine):
         account.market.lives = [Life(**life), Life()]
         before = account.billing()
         told: list[str] = []
-        world = World(
+        world = RentSetup(
             account.client(), self.ledger, told.append, ask=lambda question: True, clock=account.clock,
             sleep=account.sleep,
         )  # fmt: skip
@@ -156,13 +156,15 @@ class Money(RuleBasedStateMachine):
         self._meets(trouble)
         told: list[str] = []
         account = self.account
-        world = rented_run.World(
+        world = rented_run.RunSetup(
             account.client(), self.ledger, told.append, clock=account.clock, sleep=account.sleep, patience_s=60
         )
 
         def work() -> int:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(rented_run, "end", functools.partial(end, clock=account.clock, sleep=account.sleep))
+                patch.setattr(
+                    rented_run, "end_rentals", functools.partial(end_rentals, clock=account.clock, sleep=account.sleep)
+                )
                 rented_run._after(0, "always", world, None)
             return DONE
 
@@ -175,7 +177,7 @@ class Money(RuleBasedStateMachine):
         """As the doctor, the inventory and `make rent` do."""
         self.account.hit.clear()
         try:
-            found = compared(self.account.client(), self.ledger)
+            found = compare_with_account(self.account.client(), self.ledger)
         except DrafthouseError:
             assert self.account.hit
             return

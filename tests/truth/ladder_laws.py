@@ -1,4 +1,4 @@
-"""What a ladder says of loads whose truth is known: simulated ones, judged by `crossover.fill` as a real one is.
+"""What a ladder says of loads whose truth is known: simulated, and judged by `crossovers_of` as a real one is.
 
 `table` gives a row for each law: what is counted, in how many of how many ladders, and the bar. Every draw follows
 from ``seed``.

@@ -15,7 +15,7 @@ from typing import Any
 from drafthouse.analysis.verdict import judge
 from drafthouse.experiment import loop
 from drafthouse.experiment.loop import keep_decision, measure_one_step, put_together, result_file
-from drafthouse.experiment.more_rounds import Decision, decide
+from drafthouse.experiment.more_rounds import RoundDecision, decide
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from drafthouse.prompts.suite_file import suites_file, suites_text
@@ -75,7 +75,7 @@ def _resolved(profile: str) -> Data:
 
 def decided(
     resolved: Data, arms: Arms, monkeypatch: Data, fresh_start: Callable[[int], None] = lambda step: None
-) -> Decision:
+) -> RoundDecision:
     """Measure an experiment to its end; ``fresh_start`` is called before each step, by its number."""
     monkeypatch.setattr(loop, "runtime_of", lambda name, home: arms)
     # What else works on this machine is not the question here.

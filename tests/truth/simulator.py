@@ -16,7 +16,7 @@ from drafthouse.analysis.decision import FIRST_LOOK, Decision, Measured, decide
 from drafthouse.analysis.speedup import BASELINE, SPECULATIVE, estimate_speedup, sum_ratio
 from drafthouse.bench.results import assemble
 from drafthouse.profiles.budget import MOST_ROUNDS
-from drafthouse.prompts.prompt_plan import FRESH_LATER, Asking, TimedPrompt, asked_in_round, ordered
+from drafthouse.prompts.prompt_plan import FRESH_LATER, Asking, TimedPrompt, prompt_order, round_prompts
 from drafthouse.report.data.build import lasting
 from tests.support.builders import machine_state, make_request, make_resolved
 from tests.truth.laws import Law
@@ -67,7 +67,7 @@ class Experiment:
         """Draw the prompts: their time, length and gain."""
         size = self.layout.prompts
         sizes = {kind: (size + 1 - place) // 2 for place, kind in enumerate(KINDS)}
-        self.order = ordered(sizes, dict.fromkeys(KINDS, self.layout.temperatures))
+        self.order = prompt_order(sizes, dict.fromkeys(KINDS, self.layout.temperatures))
         kinds = np.array([float(KINDS.index(prompt.kind)) for prompt in self.order])
         self.number = {prompt: place for place, prompt in enumerate(self.order)}
         self.times = self.chance.normal(0.0, PROMPT_SD, size)
@@ -84,7 +84,7 @@ class Experiment:
         number = len(self.fresh)
         wanted = (*self.fresh, *[fresh] * (2 - number))
         asking = Asking(KINDS, self.layout.anchors, wanted, 0)
-        prompts = asked_in_round(self.order, asking, number)
+        prompts = round_prompts(self.order, asking, number)
         for arm in ARMS if number % 2 else ARMS[::-1]:
             self._measure_step(arm, number, prompts)
 

@@ -19,7 +19,7 @@ from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.weights.download import Limits
 from drafthouse.weights.fetch_plan import Wish, make_plan
-from drafthouse.weights.live_head import LiveHead, check_at_hub
+from drafthouse.weights.live_head import ExpectedHead, check_at_hub
 from tests.e2e.conftest import play
 from tests.fakes.hub_contents import Begun, Content, as_content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
@@ -160,7 +160,7 @@ def test_weights_from_elsewhere_are_looked_into_when_they_are_there(tmp_path: Pa
 # --- how little is read -----------------------------------------------------------------------------------
 
 
-def look(hub: Hub, head: LiveHead, path: Path) -> list[str]:
+def look(hub: Hub, head: ExpectedHead, path: Path) -> list[str]:
     """Look at the hub as a run does before it fetches."""
     wish = Wish(hub.repo, COMMIT, path, endpoint=hub.url, one_file=bool(head.file), head=head)
     return check_at_hub(head, make_plan(wish), SOON)
@@ -183,7 +183,7 @@ def large(head: Mapping[str, str]) -> dict[str, Content | bytes]:
 
 
 def test_of_65_gb_an_index_and_less_than_3_mb_are_read(tmp_path: Path) -> None:
-    head = LiveHead(MTP)
+    head = ExpectedHead(MTP)
     with hub_server(Hub(large(HEAD))) as hub:
         assert sum(as_content(content).size for content in hub.files.values()) > 64_000_000_000
         assert look(hub, head, tmp_path / "m") == []
@@ -204,7 +204,7 @@ def test_a_header_beyond_the_allowance_is_left_to_the_files_that_are_there(tmp_p
         {**BODY, **HEAD, **{f"model.layers.{number}.norm.weight": "BF16" for number in range(40_000)}}
     )
     with hub_server(Hub({"model.safetensors": Begun(start, len(start) + behind)})) as hub:
-        [line] = look(hub, LiveHead(MTP), tmp_path / "m")
+        [line] = look(hub, ExpectedHead(MTP), tmp_path / "m")
     assert "model.safetensors: a header of" in line
     assert hub.sent <= 3_000_000
 
@@ -216,7 +216,7 @@ def test_of_a_gguf_file_its_head_is_read(tmp_path: Path, nextn: bool) -> None:
         tensors["blk.3.nextn.eh_proj.weight"] = np.dtype(np.float16)
     whole = write_gguf(tmp_path / "x.gguf", tensors, tokens=40_000).read_bytes()
     with hub_server(Hub({"m.gguf": Begun(whole, len(whole) + 17_000_000_000)})) as hub:
-        head = LiveHead.of(NEXTN, tmp_path / "m.gguf")
+        head = ExpectedHead.of(NEXTN, tmp_path / "m.gguf")
         if nextn:
             assert look(hub, head, tmp_path / "m.gguf") == []
         else:

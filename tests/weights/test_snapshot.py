@@ -20,8 +20,8 @@ from drafthouse.weights import layout as snapshot_layout
 from drafthouse.weights import snapshot
 from drafthouse.weights.download import Limits
 from drafthouse.weights.hub_client import RemoteFile, Snapshot
-from drafthouse.weights.integrity import as_verified, note_file, read_note
-from drafthouse.weights.layout import PARTS, held
+from drafthouse.weights.integrity import all_as_verified, note_file, read_note
+from drafthouse.weights.layout import PARTS, locked_parts
 from drafthouse.weights.snapshot import Settings, Wish, place_snapshots
 from tests.fakes.hub_contents import Content, Made, as_content, data_of, sha256_of
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
@@ -65,7 +65,7 @@ def test_first_all_then_nothing(tmp_path: Path) -> None:
             assert (again["changed"], again["bytes_fetched"], again["bytes_skipped"]) == (False, 0, SIZE)
         assert len(hub.asked) == asked  # a second run asks nobody
     note = read_note(tmp_path / "m")
-    assert as_verified(note, tmp_path / "m")
+    assert all_as_verified(note, tmp_path / "m")
     assert (note.repo, note.commit, note.asked) == ("org/model", COMMIT, COMMIT)
 
 
@@ -197,17 +197,17 @@ def test_the_same_bytes_under_two_names_are_fetched_once(tmp_path: Path) -> None
 
 def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with hub_server(Hub(FILES)) as hub:
-        layout = snapshot_layout.plain(tmp_path / "m")
-        with held(layout), refuses("already-running"):
+        layout = snapshot_layout.folder_layout(tmp_path / "m")
+        with locked_parts(layout), refuses("already-running"):
             put(hub, tmp_path / "m")
         put(hub, tmp_path / "m")
     assert tree(tmp_path / "m") == RIGHT
 
 
 def test_who_is_refused_leaves_the_folder_to_the_one_that_holds_it(tmp_path: Path) -> None:
-    layout = snapshot_layout.plain(tmp_path / "m")
-    with held(layout):
-        with refuses("already-running"), held(layout):
+    layout = snapshot_layout.folder_layout(tmp_path / "m")
+    with locked_parts(layout):
+        with refuses("already-running"), locked_parts(layout):
             pass
         assert layout.parts.is_dir()
     assert not layout.parts.exists()
@@ -215,7 +215,7 @@ def test_who_is_refused_leaves_the_folder_to_the_one_that_holds_it(tmp_path: Pat
 
 def test_a_lock_on_a_folder_that_was_removed_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run that held it removed it between our opening it and our locking it."""
-    layout = snapshot_layout.plain(tmp_path / "m")
+    layout = snapshot_layout.folder_layout(tmp_path / "m")
     lock, removed = fcntl.flock, list[Path]()
 
     def removed_first(handle: int, operation: int) -> None:
@@ -225,9 +225,9 @@ def test_a_lock_on_a_folder_that_was_removed_holds_nothing(tmp_path: Path, monke
         lock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", removed_first)
-    with held(layout):
+    with locked_parts(layout):
         assert layout.parts.is_dir()
-        with refuses("already-running"), held(layout):
+        with refuses("already-running"), locked_parts(layout):
             pass
     assert removed
 
@@ -382,7 +382,7 @@ def test_what_is_brought_from_elsewhere_is_not_asked_of_the_hub(tmp_path: Path) 
         return True
 
     with hub_server(Hub(FILES)) as hub:
-        done = put(hub, tmp_path / "m", listing=listing, bring=bring)
+        done = put(hub, tmp_path / "m", listing=listing, fill_part=bring)
         assert (done["changed"], done["bytes_fetched"], done["bytes_brought"]) == (True, 2, SHARD.size)
         assert not [path for path in hub.asked if path.startswith("/api/models/org/model")]
     assert sorted(tree(tmp_path / "m")) == ["config.json", "sub/model.safetensors"]

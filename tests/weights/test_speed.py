@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from drafthouse.weights.integrity import Note, digest, verified, write_note
+from drafthouse.weights.integrity import Note, digest, note_entry, write_note
 from drafthouse.weights.snapshot import Wish
 from tests.fakes.hub_contents import Content, Zeros, sha256_of
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
@@ -140,7 +140,7 @@ def test_a_verified_rerun_of_60_gb(tmp_path: Path, figure: Callable[[str], None]
     files = sparse(dest)
     sha256 = sha256_of(Zeros(SIZE))
     wish = Wish("org/model", COMMIT, dest)
-    entries = {name: verified(dest / name, sha256, None) for name in files}
+    entries = {name: note_entry(dest / name, sha256, None) for name in files}
     write_note(dest, Note(wish.identity(COMMIT), "org/model", COMMIT, COMMIT, True, entries))
     with hub_server(Hub(files)) as hub:
         rerun(Job(hub, dest), figure)

@@ -54,37 +54,31 @@ class Replica:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a gateway. ``home``: Drafthouse's folder on the box; ``binary``: Caddy, there or in the image.
+    """The settings of a gateway: of a box, or with ``replicas`` of a fleet's front.
 
-    ``digest``: a hash of the files that the configuration names (certificate, key); a new one restarts the gateway.
-    ``max_body_mb``: the largest body of a request; ``body_timeout_s``: seconds in which it must arrive;
-    ``max_requests``: the most requests of all clients together that the engine gets at once.
-    ``hold_s``: seconds for which requests may wait at the watchdog's closed door (`addons/watchdog/switch.py`); 0: no
-    door. ``replica``: True if the gateway answers /ready for its fleet's front (`addons/fleet/ready.py`).
-
-    With ``replicas`` it is that front. ``policy``: Caddy's rule for choosing a replica. With a ``router_port``, a
-    router on that loopback port chooses instead; it reaches the replicas at the ports from ``router_port`` + 2 on.
+    With a ``router_port``, a router on that loopback port chooses the replica instead of Caddy; it reaches the replicas
+    at the ports from ``router_port`` + 2 on.
     """
 
-    home: str
+    home: str  # Drafthouse's folder on the box
     port: int
-    upstream: str
+    upstream: str  # the engine's address and port
     key_file: str
-    name: str = ""
+    name: str = ""  # DNS name; '' for none, then the certificate is made on the box
     health: str = "/health"
-    pass_key: bool = True
-    max_body_mb: int = 10
-    body_timeout_s: int = 60
-    max_requests: int = 1024
+    pass_key: bool = True  # pass the API key on to the engine
+    max_body_mb: int = 10  # the largest body of a request
+    body_timeout_s: int = 60  # in which a body must arrive
+    max_requests: int = 1024  # of all clients together that the engine gets at once
     acme_email: str = ""
     acme_ca: str = ""
-    binary: str = "caddy"
-    digest: str = ""
-    hold_s: int = 0
-    replica: bool = False
+    binary: str = "caddy"  # on the box or in the image
+    digest: str = ""  # a hash of the files that the configuration names (certificate, key); a new one restarts
+    hold_s: int = 0  # seconds for which requests may wait at the watchdog's closed door (`switch.py`); 0: no door
+    replica: bool = False  # the gateway answers /ready for its fleet's front (`addons/fleet/ready.py`)
     replicas: tuple[Replica, ...] = ()
-    policy: str = "least_conn"
-    router_port: int = 0
+    policy: str = "least_conn"  # Caddy's rule for choosing a replica
+    router_port: int = 0  # 0: no router
 
     @property
     def folder(self) -> str:
@@ -170,6 +164,7 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "ready_socket": _word(f"unix/{ready_socket(settings.home)}"),
         "admin_socket": _word(f"unix/{admin_socket(settings.home)}"),
         "pool": _word(f"{folder}/replicas.pem"),
+        # Each request takes two file descriptors: the client's connection and the engine's.
         "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {
             401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),

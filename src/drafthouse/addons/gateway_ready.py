@@ -28,11 +28,11 @@ class _Loopback(http.client.HTTPSConnection):
         self._name, self._trust = name, context
 
     def connect(self) -> None:
-        plain = socket.create_connection((self.host, self.port), self.timeout)
+        connection = socket.create_connection((self.host, self.port), self.timeout)
         try:
-            self.sock = self._trust.wrap_socket(plain, server_hostname=self._name or self.host)
+            self.sock = self._trust.wrap_socket(connection, server_hostname=self._name or self.host)
         except BaseException:
-            plain.close()
+            connection.close()
             raise
 
 
@@ -48,7 +48,10 @@ def fingerprint(pem: str) -> str:
 
 
 def request_status(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "", method: str = "GET") -> int:
-    """The HTTP status of one request to the gateway of this machine. Raises OSError."""
+    """The HTTP status of one request to the gateway of this machine; ``name``: its DNS name, '' if it has none.
+
+    Raises OSError.
+    """
     connection = _Loopback(port, name, trust)
     # Caddy answers a request for another host name with an empty 200.
     headers = {"Host": name} if name else {}
@@ -104,6 +107,7 @@ def _check(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) -
         status = request_status(port, name, trust, path, sent_key)
         if status in wanted:
             continue
+        # A front answers so until its replicas are ready: no wrong answer, but a reason to check again.
         if front and status in (502, 503):
             raise ConnectionError(f"{status}: no replica takes requests (drafthouse fleet status shows why)")
         if status == 502:

@@ -40,7 +40,7 @@ def dashboard(templates: Path, recorded: Collection[str], title: str, file: str 
             continue
         for shown in (*row, {**panel, "targets": targets}):
             width, height = shown["gridPos"]["w"], shown["gridPos"]["h"]
-            if left + width > COLUMNS:
+            if left + width > COLUMNS:  # no room: begin a new line below the highest panel
                 left, top = 0, bottom
             position = {"x": left, "y": top, "w": width, "h": height}
             placed.append({**shown, "id": len(placed) + 1, "gridPos": position})

@@ -21,7 +21,7 @@ from ..profiles.monitoring_settings import LOOPBACK, NOT_IN_A_PATH, local_addres
 from ..profiles.render import render_file, yaml_block
 from .grafana import DATASOURCE, UID, dashboard
 from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
-from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file
+from .prometheus_rules import Limits, Pace, Watched, duration_text, recorded_series, rules_file
 
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
@@ -69,23 +69,18 @@ class MonitoringFiles(TypedDict):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a box's monitoring.
+    """The settings of a box's monitoring."""
 
-    ``wished``: the settings from `monitoring_of`. ``keeper``: what keeps the programs running, systemd or supervisor.
-    ``box``: the box's name in labels. ``binaries``: program -> path on the box. ``digest``: a hash of the binaries and
-    of the API key; a new one restarts the programs.
-    """
-
-    home: str
-    keeper: str
-    box: str
-    key_file: str
-    wished: Monitoring
-    binaries: Mapping[str, str]
-    digest: str = ""
+    home: str  # Drafthouse's folder on the box
+    keeper: str  # what keeps the programs running: systemd or supervisor
+    box: str  # the box's name in labels
+    key_file: str  # with the engine's API key; '' for none
+    wished: Monitoring  # from `monitoring_of`
+    binaries: Mapping[str, str]  # program -> path on the box
+    digest: str = ""  # a hash of the binaries and of the API key; a new one restarts the programs
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
-    images: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)  # program -> container image
 
     @property
     def folder(self) -> str:
@@ -122,6 +117,7 @@ def problems(settings: Settings) -> list[Problem]:
             needed = 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %'
             result.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", variable))
     pace = settings.pace
+    # A rate needs two scrapes in its window.
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         result.append(
             Problem(
@@ -214,7 +210,7 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
         lines = "".join(f"{name}, gauge, {text}\n" for name, text in _DCGM_FIELDS)
         configuration.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
     # The dashboard is written even without Grafana on the box: another Grafana can import it.
-    board = dashboard(templates, recorded(rules["content"]), f"Drafthouse: {settings.box}")
+    board = dashboard(templates, recorded_series(rules["content"]), f"Drafthouse: {settings.box}")
     text = json.dumps(board, indent=1) + "\n"
     configuration.append({"path": f"{settings.folder}/grafana/boards/{UID}.json", "mode": "0644", "content": text})
     if wished["grafana"]:
@@ -224,11 +220,12 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
 
 def prometheus(settings: Settings) -> dict[str, Json]:
     """Prometheus's configuration."""
-    wished, interval = settings.wished, duration(settings.pace.interval_s)
+    wished, interval = settings.wished, duration_text(settings.pace.interval_s)
     configuration: dict[str, Json] = {
         "global": {
             "scrape_interval": interval,
-            "scrape_timeout": duration(min(10, settings.pace.interval_s)),
+            # Prometheus refuses a timeout that is longer than the interval.
+            "scrape_timeout": duration_text(min(10, settings.pace.interval_s)),
             "evaluation_interval": interval,
             "external_labels": {"box": settings.box},
         },
@@ -308,7 +305,7 @@ def _provisioned(settings: Settings) -> list[File]:
     source: Json = {
         "name": "Prometheus", "uid": DATASOURCE, "type": "prometheus", "access": "proxy", "isDefault": True,
         "url": f"http://{settings.listens_at}:{settings.wished['ports']['prometheus']}", "editable": False,
-        "jsonData": {"timeInterval": duration(settings.pace.interval_s)},
+        "jsonData": {"timeInterval": duration_text(settings.pace.interval_s)},
     }  # fmt: skip
     boards: Json = {
         "name": "drafthouse", "type": "file", "disableDeletion": True, "allowUiUpdates": False,

@@ -58,10 +58,10 @@ class _Targets(TypedDict):
 
 @dataclass
 class Seen:
-    """The state of Prometheus. ``down``: job -> why its target cannot be scraped; ``rules``: the number of rules."""
+    """The state of Prometheus."""
 
-    down: dict[str, str] = field(default_factory=dict)
-    rules: int = 0
+    down: dict[str, str] = field(default_factory=dict)  # job -> why its target cannot be scraped
+    rules: int = 0  # the number of rules
 
 
 def ask(url: str) -> tuple[int, str]:

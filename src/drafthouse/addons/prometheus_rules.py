@@ -60,7 +60,7 @@ class Watched:
     log: str = ""
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A duration as Prometheus writes it: 1h, 10m, 90s; at least 1s."""
     whole = max(1, round(seconds))
     for unit, size in (("h", 3600), ("m", 60)):
@@ -72,12 +72,13 @@ def duration(seconds: float) -> str:
 def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits: Limits) -> File:
     """The rendered rules of a box, as a file for ``path`` on it."""
     data = {
-        "names": SERIES.get(watched.dialect), "watched": watched, "pace": pace, "limits": limits, "duration": duration,
+        "names": SERIES.get(watched.dialect), "watched": watched, "pace": pace, "limits": limits,
+        "duration": duration_text,
     }  # fmt: skip
     return render_file(templates, "monitoring/rules.yml.j2", path, "0644", data)
 
 
-def recorded(rules: str) -> list[str]:
+def recorded_series(rules: str) -> list[str]:
     """The names of the series that the text ``rules`` records."""
     names = []
     for group in yaml_of(rules)["groups"]:

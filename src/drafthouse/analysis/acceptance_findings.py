@@ -11,6 +11,7 @@ from ..prompts.checks import TALK
 from .drafting import counter_of
 from .verdict_types import AcceptanceFinding
 
+# A head is a draft model that reads the target's hidden states; a draft has up to K tokens, its positions.
 TOO_DEEP, DEAD, COLLAPSES = "draft-too-deep", "dead-head", "acceptance-collapses"
 #: Fewer drafts give no finding. At `NOTHING_ACCEPTED` this many drafts have three accepted tokens at a position.
 LEAST_DRAFTS = 300
@@ -47,6 +48,7 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
     findings = _collapse_finding(speculative)
     rates = list(speculative.get("spec_decode_per_position_acceptance_rates") or [])
     useful_depth = next((position for position, rate in enumerate(rates) if rate <= NOTHING_ACCEPTED), len(rates))
+    # Without a count of drafts the rates may rest on too few. At a useful depth of 0 there is no K to advise.
     if drafts is not None and 0 < useful_depth < len(rates):
         draft_length = method.get("num_speculative_tokens", len(rates))
         rate_text = f"at most {NOTHING_ACCEPTED:.0%} is accepted"

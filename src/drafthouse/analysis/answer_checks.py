@@ -1,4 +1,7 @@
-"""Checks a single answer by its request's gate: JSON of a schema, tool calls, or words that it must contain. Pure."""
+"""Checks a single answer by its request's gate, the test of outputs that the request belongs to. Pure.
+
+A right answer is JSON of a schema, calls the right tools, or has the needle: words hidden in a long prompt.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from ..bench.result_types import Request, ToolCall
-from ..bench.samples import gave_nothing
+from ..bench.samples import refused_or_empty
 from ..prompts.checks import JSON, NEEDLE, TOOLS
 from ..prompts.json_schema import Unfinished, read_json, why_not
 from ..prompts.suite_types import Gate, JsonSchema
@@ -14,12 +17,12 @@ from ..prompts.suite_types import Gate, JsonSchema
 RIGHT, WRONG, OPEN = "right", "wrong", "open"
 """States of an answer; OPEN: undecided, mostly because the output length limit cut it off."""
 
-_BEST_FIRST = (RIGHT, OPEN, WRONG)
-_SHOWN_CHARACTERS = 120
+_BEST_FIRST = (RIGHT, OPEN, WRONG)  # `worse_state` takes the later of two
+_SHOWN_CHARACTERS = 120  # of an answer that a sentence quotes
 
 
-def worse(previous: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
-    """The worse of two (state, why) pairs of a prompt's answers; the previous pair if they are equal."""
+def worse_state(previous: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
+    """The worse of two (state, why) pairs of a prompt's answers, the previous one if equal (None: there is none)."""
     if previous is None or _BEST_FIRST.index(state[0]) > _BEST_FIRST.index(previous[0]):
         return state
     return previous
@@ -27,7 +30,7 @@ def worse(previous: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str
 
 def check_answer(request: Request) -> tuple[str, str]:
     """The state of an answer by the gate of its request (RIGHT, WRONG, OPEN), and why unless RIGHT."""
-    if gave_nothing(request):
+    if refused_or_empty(request):
         return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
     gate = request.get("gate")
     check = _CHECKS.get(gate.get("name", "")) if gate else None
@@ -41,9 +44,10 @@ def _check_value(text: str, schema: JsonSchema, request: Request) -> tuple[str, 
     try:
         problem = why_not(read_json(text), schema)
     except ValueError as error:
+        # The rest of a text that was cut off might have made it right.
         if isinstance(error, Unfinished) and was_cut(request):
-            return OPEN, f"{error}: {short(text)}"
-        return WRONG, f"{error}: {short(text)}"
+            return OPEN, f"{error}: {excerpt(text)}"
+        return WRONG, f"{error}: {excerpt(text)}"
     if problem:
         return WRONG, problem
     return RIGHT, ""
@@ -57,7 +61,7 @@ def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
     tool_calls = request.get("tool_calls") or []
     required_tool = gate.get("tool")
     if not tool_calls:
-        no_call = f"no call: {short(request.get('text'))}"
+        no_call = f"no call: {excerpt(request.get('text'))}"
         # If no tool is required, plain text may be right; the gate `outputs` compares whether both arms call.
         if was_cut(request) or not required_tool:
             return OPEN, no_call
@@ -75,7 +79,7 @@ def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], request: Reques
     name, arguments = str(call.get("name")), str(call.get("arguments") or "")
     if name not in tools:
         return WRONG, f"called {name!r}, which is not one of the tools"
-    # Some servers send an empty string for a call without arguments.
+    # Some servers send an empty string for a call without arguments. A schema may omit that arguments are an object.
     state, why = _check_value(arguments or "{}", {**tools[name], "type": "object"}, request)
     if why:
         why = f"{name}: {why}"
@@ -91,7 +95,7 @@ def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
         return RIGHT, ""
     if not text.strip() and was_cut(request):
         return OPEN, "no answer within the output length limit"
-    return WRONG, f"'{needle}' is not in: {short(text)}"
+    return WRONG, f"'{needle}' is not in: {excerpt(text)}"
 
 
 _CHECKS: dict[str, Callable[[Request, Gate], tuple[str, str]]] = {
@@ -106,7 +110,7 @@ def was_cut(request: Request) -> bool:
     return request.get("finish_reason") == "length"
 
 
-def short(text: object) -> str:
+def excerpt(text: object) -> str:
     """The first characters of a text on one line, to quote in a sentence."""
     line = " ".join(str(text or "").split())
     if len(line) > _SHOWN_CHARACTERS:

@@ -2,6 +2,7 @@
 
 A reasoning model may spend the whole output length on reasoning. Then there is no answer to compare between the
 two arms (baseline and speculative), and the speed of reasoning alone is not the speed of the declared work.
+A prompt is lost if only the baseline answers it, and won if only the speculative arm does.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ def is_answered(request: Request) -> bool:
 
 
 def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) -> str | None:
-    """A sentence if the other arm gives only reasoning to too many prompts that the baseline answers, else None."""
+    """A sentence if the speculative arm lost more prompts than chance explains (`LOST_CHANCE`), else None."""
     baseline_answered, speculative_answered = _answered_prompts(baseline), _answered_prompts(speculative)
     lost = []
     won = pairs = 0
     for prompt in baseline_answered:
         if prompt not in speculative_answered:
-            continue
+            continue  # it has no complete answer in that arm, which another check reports
         pairs += 1
         if baseline_answered[prompt] and not speculative_answered[prompt]:
             lost.append(prompt)
@@ -82,6 +83,7 @@ def unanswered(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[
     """One sentence if the baseline gave only reasoning on ``groups``, so that no work was measured; else no entry."""
     requests = answers_in(results["baseline"], groups)
     with_reasoning = sum(bool(thought_of(request).strip()) for request in requests)
+    # Complete answers without reasoning and without an answer are from imported files that have no texts.
     if not with_reasoning or any(map(is_answered, requests)):
         return []
     cut_off = sum(request.get("finish_reason") == "length" for request in requests)

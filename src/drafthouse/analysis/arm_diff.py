@@ -86,7 +86,7 @@ def strip_speculation_argv(tokens: Sequence[str], value_counts: Mapping[str, int
             elif not attached:
                 values_left = 1 if value_counts is None else value_counts[name]
         elif values_left and not token.startswith("$"):
-            values_left -= 1
+            values_left -= 1  # `"$@"` at the end of a start script is no flag's value
         else:
             values_left = 0
             kept_tokens.append(token)
@@ -281,7 +281,7 @@ def _prompts_text(prompts: Sequence[str]) -> str:
 def profile_mismatches(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
     """The mismatches between a result and this arm of this resolved profile, a sentence each."""
     texts: list[str] = []
-    # `drafthouse bench` does not know which arm a server is ("single"): the user assigns the arm in the report.
+    # `drafthouse bench` does not know to which arm a server is ("single"): the user assigns the arm in the report.
     if result.get("arm") not in (arm, "single"):
         texts.append(f"the result given as {arm} is from the arm {result.get('arm')!r}")
     profiles, keys = (result.get("profile"), resolved.get("profile")), (result.get("key"), resolved.get("key"))

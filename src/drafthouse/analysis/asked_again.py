@@ -1,8 +1,9 @@
 """Gates on repeated prompts: one server answers a prompt more than once, and at temperature 0 its answers must agree.
 
-A prompt is repeated with its prefix in the cache (``warm``), streamed and then not (``streams``), or in all slots
-at once (``slots``). Some faults show only then: a wrong cached block, drafts read from another slot, a tool call
-lost in a stream. The speculative arm fails only where the baseline, the arm without speculation, passes.
+A gate is a test whether the outputs are right. A prompt is repeated with its prefix in the cache (``warm``), streamed
+and then not (``streams``), or in all slots at once (``slots``); a slot is the server's place for one running request.
+Some faults show only then: a wrong cached block, drafts read from another slot, a tool call lost in a stream. The
+speculative arm fails only where the baseline, the arm without speculation, passes. A draw is one prompt in one round.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..bench.result_types import ArmResult, Request, ToolCall
-from ..bench.samples import Prompt, gave_nothing, requests_of, whole_prompt
+from ..bench.samples import Prompt, refused_or_empty, requests_of, whole_prompt
 from ..bench.stats import values_needed
 from ..core.format import count, listing, whole
 from ..prompts.checks import STREAMS, WARM
 from ..prompts.json_schema import read_json
 from ..prompts.suite_types import Again
-from .answer_checks import OPEN, RIGHT, WRONG, check_answer, short, was_cut, worse
+from .answer_checks import OPEN, RIGHT, WRONG, check_answer, excerpt, was_cut, worse_state
 from .answered import thought_of
 from .output_equality import OutputPair, pair_outputs, too_early
 from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
@@ -58,7 +59,7 @@ def consistency_states(requests: Iterable[Request], again: Again) -> dict[Prompt
     for (_, group, prompt_id), (first, *repeats) in repeated_requests(requests, again).items():
         state = states.get((group, prompt_id), (RIGHT, ""))
         for repeat in repeats:
-            state = worse(state, _consistency(first, repeat, again))
+            state = worse_state(state, _consistency(first, repeat, again))
         states[group, prompt_id] = state
     return states
 
@@ -66,17 +67,17 @@ def consistency_states(requests: Iterable[Request], again: Again) -> dict[Prompt
 def _consistency(first: Request, repeat: Request, again: Again) -> tuple[str, str]:
     """RIGHT, WRONG or OPEN for a repeated answer against the first one, and the reason unless RIGHT."""
     for request in (first, repeat):
-        if gave_nothing(request) or request.get("status") != "ok":
+        if refused_or_empty(request) or request.get("status") != "ok":
             return _state_without_answer(request)
     if again == STREAMS and not first.get("tool_calls") and not repeat.get("tool_calls"):
-        return OPEN, f"no call in either answer: {short(first.get('text'))}"
+        return OPEN, f"no call in either answer: {excerpt(first.get('text'))}"
     first_answer, repeat_answer = _canonical_answer(first), _canonical_answer(repeat)
     if first_answer == repeat_answer == "":
         return OPEN, "reasoning but no answer"
     if first_answer == repeat_answer:
         return RIGHT, ""
     if (was_cut(first) or was_cut(repeat)) and repeat_answer.startswith(first_answer[: len(repeat_answer)]):
-        return OPEN, "cut off by the output length limit"
+        return OPEN, "cut off by the output length limit"  # equal up to the cut, which hides the rest
     both_right = check_answer(first)[0] == check_answer(repeat)[0] == RIGHT
     if both_right and again == WARM:
         # Both hold the expected words in different sentences: numerical noise, and no lost context.
@@ -84,13 +85,13 @@ def _consistency(first: Request, repeat: Request, again: Again) -> tuple[str, st
     if both_right and thought_of(first) != thought_of(repeat):
         return OPEN, "both are right, but their reasoning differs"
     if again == STREAMS:
-        return WRONG, f"streamed: {short(first_answer)}; not streamed: {short(repeat_answer)}"
-    return WRONG, f"asked first: {short(first_answer)}; asked again: {short(repeat_answer)}"
+        return WRONG, f"streamed: {excerpt(first_answer)}; not streamed: {excerpt(repeat_answer)}"
+    return WRONG, f"asked first: {excerpt(first_answer)}; asked again: {excerpt(repeat_answer)}"
 
 
 def _state_without_answer(request: Request) -> tuple[str, str]:
     """WRONG if the server refused the request or answered nothing, else OPEN; and the reason."""
-    if gave_nothing(request):
+    if refused_or_empty(request):
         return WRONG, check_answer(request)[1]
     return OPEN, f"not answered: {request.get('error') or request.get('status')}"
 
@@ -121,7 +122,7 @@ class Hits:
 
     @property
     def enough(self) -> bool:
-        """True if the prefix cache counts as hit (`HIT_SHARE`)."""
+        """True if the prefix cache counts as hit (`HIT_SHARE`); False if no prompt was repeated."""
         return self.cached >= HIT_SHARE * self.repeated > 0
 
     def __str__(self) -> str:
@@ -137,6 +138,7 @@ def prefix_hits(result: ArmResult) -> Hits | None:
     """
     requests_by_draw = repeated_requests(requests_of(result), WARM)
     input_tokens, cached_by_answers = 0, []
+    # The first request of a prompt fills the cache, so only its repeats can hit it.
     for _, *repeats in requests_by_draw.values():
         for request in repeats:
             if request.get("status") == "ok":
@@ -175,8 +177,8 @@ def lost_prefix_cache(baseline: Hits | None, speculative: Hits | None) -> str | 
 
 def with_cache_hits(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArms:
     """The gate ``warm`` with the arms' prefix-cache hits; it passes only if both arms hit the cache."""
-    silent: list[str] = []
-    cold: list[str] = []
+    silent: list[str] = []  # arms whose hits are unknown
+    cold: list[str] = []  # arms without enough hits
     reported: list[str] = []
     for arm, hit in hits.items():
         if hit is None:
@@ -194,6 +196,7 @@ def with_cache_hits(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> Judg
         unproved = lost_cache
     elif cold:
         unproved = f"the prefix cache was not hit, so it was not tested: {'; '.join(cold)}"
+    # Equal answers prove the cache right only if it was used; a failure stands without such a proof.
     if unproved and judged["word"] == "passed":
         return {**judged, "word": "not measured", "said": unproved}
     if not reported:
@@ -236,10 +239,11 @@ def _worst_pairs(repeated: Iterable[Sequence[Request]]) -> dict[Prompt, OutputPa
     worst: dict[Prompt, OutputPair] = {}
     for first, *repeats in repeated:
         for repeat in repeats:
+            # `pair_outputs` pairs equal ids, so the first request gets the id of its repeat.
             for pair in pair_outputs([{**first, "prompt_id": repeat["prompt_id"]}], [repeat]):
                 prompt = pair.group, whole_prompt(pair.prompt_id)
-                known_pair = worst.get(prompt, pair)
-                worst[prompt] = min(known_pair, pair, key=lambda candidate: (candidate.equal, candidate.token))
+                worst_pair = worst.get(prompt, pair)
+                worst[prompt] = min(worst_pair, pair, key=lambda candidate: (candidate.equal, candidate.token))
     return worst
 
 

@@ -45,16 +45,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Point:
-    """The cost of a draft token at one load, in target steps, with its 95 % interval.
+    """The cost of a draft token at one load, in target steps (the time of a step of the target alone)."""
 
-    ``level`` is the number of concurrent requests, ``drafted`` the number of draft tokens measured.
-    """
-
-    level: float
+    level: float  # the number of concurrent requests
     cost: float
-    low: float
-    high: float
-    drafted: float
+    low: float  # the lower end of the 95 % interval of the cost
+    high: float  # its upper end
+    drafted: float  # the number of draft tokens measured
 
     def as_dict(self) -> dict[str, float]:
         """The point as plain data, for JSON."""

@@ -17,7 +17,7 @@ from ..bench.stats import Gain
 from ..bench.sweep.ladder_types import Ladder, LadderStep
 from ..core.errors import one_problem
 from .break_even import Counts, Point, cost_of, counts_of
-from .crossover import fill
+from .crossover import crossovers_of
 from .drafting import counter_of
 from .measured import answers_in, paired_ratio
 
@@ -69,7 +69,7 @@ def points_of_ladder(ladder: Ladder, tokens: int) -> list[Point]:
         if counts and step["arm"] == SPECULATIVE and step["status"] == OK:
             counts_by_level.setdefault((step["kind"], step["level"]), []).append(counts)
     parts = []
-    for kind, crossover in fill(ladder).items():
+    for kind, crossover in crossovers_of(ladder).items():
         for level in crossover["levels"]:
             if level_counts := counts_by_level.get((kind, level["level"])):
                 parts.append(_KindFigures(level["level"], sum(level_counts, NOTHING), level["speedup"]))
@@ -96,6 +96,7 @@ def _counts_of_step(step: LadderStep, tokens: int) -> Counts | None:
     drafted, accepted = counter_of(step, "draft_tokens"), counter_of(step, "accepted_tokens")
     if not drafted or accepted is None:
         return None
+    # A step of the server gives one token beside the accepted ones: length = 1 + accepted / drafts.
     acceptance_length = step.get("spec_decode_acceptance_length")
     drafts = accepted / (acceptance_length - 1) if acceptance_length and acceptance_length > 1 else None
     return counts_of(drafted, accepted, tokens, drafts, _output_tokens(step))

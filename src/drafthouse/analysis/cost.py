@@ -240,7 +240,7 @@ def _gpu_memory(result: ArmResult) -> list[GpuMemory]:
             for gpu in (state and state.get("gpus")) or []:
                 unread: GpuMemory = {"name": gpu.get("name"), "used": None, "total": gpu.get("memory_total_bytes")}
                 peak, used_bytes = peaks.setdefault(gpu.get("index"), unread), gpu.get("memory_used_bytes")
-                if used_bytes is not None and used_bytes >= (peak["used"] or 0):
+                if used_bytes is not None and used_bytes >= (peak["used"] or 0):  # None: no reading yet
                     peak["used"] = used_bytes
     return list(peaks.values())
 
@@ -304,18 +304,18 @@ def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving 
         price_a, price_b = base["per_million_bytes_of_text"] or 0.0, spec["per_million_bytes_of_text"] or 0.0
     if not price_a or not price_b:
         return None
-    share, hour = 1 - price_b / price_a, base["price_per_hour"]
+    share, price_per_hour = 1 - price_b / price_a, base["price_per_hour"]
     unit = f" {base['currency']}" if base["currency"] else ""
     word = "less" if share >= 0 else "more"
     work = "bytes of text" if by_text else "output tokens"
     return {
         "share": share,
-        "per_hour": share * hour,
+        "per_hour": share * price_per_hour,
         "per_million_output": base["per_million_output_alone"] - spec["per_million_output_alone"],
         "said": (
-            f"At {number(hour)}{unit} an hour a million {work} cost {number(price_a)}{unit} without speculation "
-            f"and {number(price_b)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
-            f"{word} per hour of the baseline's work"
+            f"At {number(price_per_hour)}{unit} an hour a million {work} cost {number(price_a)}{unit} without "
+            f"speculation and {number(price_b)}{unit} with it: {percent(abs(share))} {word}, or "
+            f"{number(abs(share) * price_per_hour)}{unit} {word} per hour of the baseline's work"
         ),
     }
 

@@ -5,8 +5,8 @@ good step; every round repeats all prompts, so all are anchors. The rule is in d
 
 - A gain is **claimed** if `level_speedup.is_claimed` holds at an error rate of at most 5 % / number of levels
   (Bonferroni), so that at most 5 % of ladders without a gain claim one. The ladder `pays` if any level is claimed.
-- If the A/B test measured the same kind at one of the levels, **its word decides that level** (`agreed`): the two
-  experiments may differ by chance, and a report must not contradict itself.
+- If the A/B test measured the same kind at one of the levels, **its word settles that level**
+  (`with_settled_levels`): the two experiments may differ by chance, and a report must not contradict itself.
 - The **crossover** is the load at which the speed-up falls through 1.03, on a straight line over log2 of the level
   between the last level above it and the next. A level that `costs` ends the search unless a higher one `pays`. The
   interval is a bootstrap: a resample draws the same prompts at all levels, because a prompt drafts well or badly at
@@ -57,7 +57,7 @@ Array = NDArray[np.float64]
 Steps = dict[tuple[str, int], LadderStep]  # by arm and round
 
 
-def fill(
+def crossovers_of(
     ladder: Ladder, resamples: int = RESAMPLES, settled: Mapping[str, SettledLevel] | None = None
 ) -> dict[str, Crossover]:
     """The crossover of each prompt kind of a ladder, as plain data (the ladder's key ``crossover``).
@@ -65,7 +65,7 @@ def fill(
     A stopped, polluted or broken ladder raises nothing: levels without a good pair of steps are listed
     in ``missing`` with the reason, and too few prompts give "cannot say". ``pays_until``, ``pays_from``
     and ``interval`` are in the ladder's unit; an end of the interval is None if it lies outside the
-    measured levels. ``settled`` has, by kind, the result of the A/B test at one level (see `agreed`).
+    measured levels. ``settled`` has, by kind, the A/B test's word on one level (`with_settled_levels`).
     """
     by_kind: dict[str, list[LadderStep]] = {str(kind): [] for kind in ladder.get("kinds") or []}
     for step in ladder.get("steps") or []:
@@ -94,22 +94,22 @@ def over_contexts(ladder: Ladder | None) -> Ladder | None:
         return None
     turned: Ladder = {**ladder, "unit": CONTEXT_UNIT, "levels": sorted(contexts), "kinds": list(kinds), "steps": steps}
     turned["notes"] = []
-    return {**turned, "crossover": fill(turned)}
+    return {**turned, "crossover": crossovers_of(turned)}
 
 
-def agreed(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:
+def with_settled_levels(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:
     """The ladder with its crossovers by the current rule, and with the A/B test's word at a level that both measured.
 
     That needs a closed loop, a verdict about a single kind, and a level at the verdict's
-    concurrency. Nothing changes if both agree, or if the A/B test has no word on speed (``invalid``
-    or wrong output). A verdict over several kinds decides no single one of them.
+    concurrency. Nothing changes if both agree, or if the A/B test has no word on speed.
     """
     if not ladder or ladder.get("schema") != SCHEMA:
         return ladder
-    crossovers = fill(ladder)
+    crossovers = crossovers_of(ladder)
     ladder = {**ladder, "crossover": crossovers}
     kinds, level = verdict["scope"]["kinds"], verdict["scope"]["concurrency"]
     speedup = verdict["speedup"]
+    # A verdict over several kinds says nothing about a single one of them.
     if len(kinds) != 1 or kinds[0] not in crossovers or level is None or not speedup:
         return ladder
     if verdict["word"] == INVALID or verdict.get("wrong_output"):
@@ -120,12 +120,13 @@ def agreed(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:
     if ladder.get("load", CLOSED) != CLOSED or (verdict["word"] == PAYS) == _pays_at(crossover, level):
         return ladder
     settled: SettledLevel = {"level": level, "word": verdict["word"], "speedup": speedup}
-    settled_crossovers = fill({**ladder, "kinds": kinds}, settled={kinds[0]: settled})
+    settled_crossovers = crossovers_of({**ladder, "kinds": kinds}, settled={kinds[0]: settled})
     return {**ladder, "crossover": {**crossovers, kinds[0]: settled_crossovers[kinds[0]]}}
 
 
 def _pays_at(entry: Crossover, level: float) -> bool:
     """True if the sentence of a kind says that it pays at this level."""
+    # Without `pays_from` the sentence begins at the lowest claimed level (`quoted`).
     if entry["word"] != PAYS or level in entry["gaps"] or level < (entry["pays_from"] or entry.get("quoted") or 0):
         return False
     return entry["reaches_top"] or (entry["pays_until"] is not None and level <= entry["pays_until"])
@@ -154,6 +155,7 @@ def _of_kind(ladder: Ladder, steps: Sequence[LadderStep], resamples: int, settle
         if settled and level == settled["level"]:
             pays = settled["word"] == PAYS
             entry["settled"] = settled
+            # A level that costs or is unclear does not contradict an A/B test without `pays`, so it keeps its word.
             if pays or entry["word"] == PAYS:
                 entry["word"] = PAYS if pays else UNCLEAR
         entries.append(entry)
@@ -168,7 +170,7 @@ def _of_kind(ladder: Ladder, steps: Sequence[LadderStep], resamples: int, settle
         "confidence": CONFIDENCE,
         "threshold": THRESHOLD,
         "prompts_needed": FEWEST_PROMPTS,
-        "prompts_needed_above": FEWEST_PROMPTS,
+        "prompts_needed_above": FEWEST_PROMPTS,  # equal since rule 2; an earlier rule had two numbers
         "starts": _spread_of_starts(list(measured.values())),
         "pays_until": crossing["pays_until"],
         "pays_from": crossing["pays_from"],
@@ -207,6 +209,7 @@ def _good_steps(steps: Sequence[LadderStep]) -> tuple[Steps, list[int]]:
 def _why_missing(steps: Sequence[LadderStep], rounds: Sequence[int]) -> str:
     if rounds:
         return "no prompt was answered in both arms"
+    # A status that is not OK (polluted, broken, incomplete) explains more than an arm without a step.
     bad_states = {f"{step['arm']} {step['status']}" for step in steps if step["status"] != OK}
     arms = sorted({str(step["arm"]) for step in steps})
     return ", ".join(sorted(bad_states)) or (f"only {arms[0]} was measured" if arms else "not measured")
@@ -253,9 +256,9 @@ def _crossing(levels: Sequence[LevelVerdict], resampled: Array) -> Crossing:
     for index, entry in enumerate(levels):
         if settled := entry.get("settled"):
             # `pays` by the A/B test raises the level to at least its gain; any other word lowers it to at most 1.
-            limit = np.maximum if settled["word"] == PAYS else np.minimum
-            bound = settled["speedup"]["gain"] if settled["word"] == PAYS else 1.0
-            gains[:, index], resampled[:, index] = limit(gains[:, index], bound), limit(resampled[:, index], bound)
+            clip = np.maximum if settled["word"] == PAYS else np.minimum
+            limit = settled["speedup"]["gain"] if settled["word"] == PAYS else 1.0
+            gains[:, index], resampled[:, index] = clip(gains[:, index], limit), clip(resampled[:, index], limit)
     searched = _levels_searched(levels, gains[0])
     searched_levels = [entry["level"] for entry in levels[:searched]]
     gains = gains[:, :searched]
@@ -325,6 +328,6 @@ def _resampled_speedups(measured: Mapping[float, MeasuredLevel], resamples: int)
         drawn_counts = present.sum(axis=1)
         sums = np.where(present, drawn, 0.0).sum(axis=1)
         # A resample without a prompt of this level gets the level's own speed-up.
-        means = np.where(drawn_counts > 0, sums / np.maximum(drawn_counts, 1), level.speedup.speedup)
+        means = np.where(drawn_counts > 0, sums / np.maximum(drawn_counts, 1), level.speedup.log_gain)
         columns.append(np.exp(means + math.sqrt(level.speedup.from_starts) * start_draws))
     return np.column_stack(columns)

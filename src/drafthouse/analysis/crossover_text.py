@@ -6,6 +6,7 @@ import math
 
 from ..bench.sweep.ladder_types import Crossover
 from ..core.format import DASH, count, listing, percent, shown_level, times, times_span
+from ..prompts.contexts import CONTEXT_UNIT
 from .words import CANNOT_SAY, PAYS
 
 #: The unit of a closed loop's levels; those of an open loop are requests per second.
@@ -13,14 +14,16 @@ CLOSED_UNIT = "concurrent requests"
 
 
 def sentence(crossover: Crossover, unit: str = CLOSED_UNIT) -> str:
-    """The verdict over the load for one prompt kind: an entry of `crossover.fill`, with the ladder's unit.
+    """The verdict over the load for one prompt kind: an entry of `crossover.crossovers_of`, with the ladder's unit.
 
-    Example: "pays 1.80x (1.75 to 1.86) for one user, until about 12 concurrent requests (9 to 14);
-    costs 20 % beyond (at 16)", with the signs for times and ranges.
+    The section "The sentence" of docs/ladder.md explains an example part by part.
     """
     levels = crossover["levels"]
     if crossover["word"] == CANNOT_SAY:
-        return f"{CANNOT_SAY} up to which load it pays: {crossover['reasons'][0]}"
+        axis = "load"
+        if unit == CONTEXT_UNIT:
+            axis = "context"
+        return f"{CANNOT_SAY} up to which {axis} it pays: {crossover['reasons'][0]}"
     lowest, highest = shown_level(levels[0]["level"]), shown_level(levels[-1]["level"])
     if crossover["word"] != PAYS:
         span = lowest if len(levels) == 1 else f"{lowest} to {highest}"
@@ -28,10 +31,10 @@ def sentence(crossover: Crossover, unit: str = CLOSED_UNIT) -> str:
     quoted = next(level for level in levels if level["level"] == crossover["quoted"])
     text = f"{PAYS} {times_span((quoted.get('settled') or quoted)['speedup'])} {_at_level(quoted['level'], unit)}"
     if crossover["pays_from"] is not None:
-        text += f", from about {load(crossover['pays_from'])}"
+        text += f", from about {load_text(crossover['pays_from'])}"
     text += _until_text(crossover, unit, lowest, highest)
     if crossover["gaps"]:
-        text += f", but not at {listing(list(map(load, crossover['gaps'])))}{_gap_costs_text(crossover)}"
+        text += f", but not at {listing(list(map(load_text, crossover['gaps'])))}{_gap_costs_text(crossover)}"
     return f"{text}{_beyond_text(crossover)}{_settled_text(crossover, unit)}"
 
 
@@ -39,14 +42,14 @@ def _until_text(crossover: Crossover, unit: str, lowest: str, highest: str) -> s
     """The load up to which it pays, with the interval; an end of None lies outside the measured levels."""
     low, high = crossover["interval"] or (None, None)
     if crossover["reaches_top"]:
-        surely_text = f" (surely until {load(low)})" if low is not None else ""
+        surely_text = f" (surely until {load_text(low)})" if low is not None else ""
         return f", and up to {highest} {unit}, the most that was measured{surely_text}"
     if crossover["pays_until"] is None or not crossover["interval"]:
         return ""
-    lower = f"below {lowest}" if low is None else load(low)
-    upper = f"beyond {highest}" if high is None else load(high)
+    lower = f"below {lowest}" if low is None else load_text(low)
+    upper = f"beyond {highest}" if high is None else load_text(high)
     joined = " to " if low is None or high is None else DASH
-    return f", until about {load(crossover['pays_until'])} {unit} ({lower}{joined}{upper})"
+    return f", until about {load_text(crossover['pays_until'])} {unit} ({lower}{joined}{upper})"
 
 
 def reasons(crossover: Crossover) -> list[str]:
@@ -73,7 +76,7 @@ def reasons(crossover: Crossover) -> list[str]:
     return texts
 
 
-def load(value: float) -> str:
+def load_text(value: float) -> str:
     """A load with two significant digits, as in "about 12": ``12``, ``130``, ``1.4``, ``0.25``."""
     if not value:
         return "0"

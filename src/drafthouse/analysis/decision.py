@@ -1,5 +1,8 @@
 """The decision table of docs/verdict.md: from a measured speed-up to a word, and to what the next round asks. Pure.
 
+Surely means by a bound of an interval; the seconds in sum are those of all answers at equal lengths, by arm. A start
+is one start of an arm's server, a fresh prompt one that no other round asks.
+
 | word | when |
 |---|---|
 | `invalid` | the results are not comparable (`evidence.py`) |
@@ -43,15 +46,15 @@ class Cause(ClosedWord):
     TOO_FEW_PROMPTS = "too few prompts"
     TOO_NOISY = "too noisy"
     STARTS_DIFFER = "starts differ"
-    MORE_ROUNDS = "too few rounds"
+    TOO_FEW_ROUNDS = "too few rounds"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The speed-up and the ratios of summed seconds, over all answers and by temperature; None if unmeasured."""
+    """The speed-up and the ratios of summed seconds, which the decision rests on."""
 
-    speedup: Speedup | None
-    total: SumRatio | None
+    speedup: Speedup | None  # None for fewer than two prompts
+    total: SumRatio | None  # over all answers; None without a prompt in both arms
     by_temperature: Mapping[float, SumRatio]
 
     @property
@@ -62,11 +65,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Decision:
-    """The word, the cause of `cannot say`, and the fresh prompts of the next round (None: no round is needed)."""
+    """The word of the verdict, and what the next round asks."""
 
     word: Word
-    cause: Cause | None = None
-    fresh: Fresh | None = None
+    cause: Cause | None = None  # of `cannot say`; None for all other words
+    fresh: Fresh | None = None  # how many fresh prompts the next round asks; None: no round is needed
 
 
 def decide(measured: Measured) -> Decision:
@@ -74,20 +77,22 @@ def decide(measured: Measured) -> Decision:
     speedup, total = measured.speedup, measured.total
     if speedup is None or total is None or not speedup.enough_for_claim:
         if speedup is not None and speedup.rounds < FIRST_LOOK:
-            return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS, Fresh.MANY)
+            return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_ROUNDS, Fresh.MANY)
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
     if slower_in_sum(speedup, total):
         return Decision(Word.DOES_NOT_PAY)
     surely_small = speedup.high < math.log(WORTH)
     surely_gains = speedup.low > math.log(THRESHOLD) and faster_in_sum(measured)
     if (surely_small or surely_gains) and speedup.rounds < rounds_needed(speedup):
-        if speedup.rounds >= LEAST_ROUNDS or speedup.speedup >= math.log(LARGE):
+        # With so many rounds, or so large a gain, only starts that are `APART` demand another round.
+        if speedup.rounds >= LEAST_ROUNDS or speedup.log_gain >= math.log(LARGE):
             return Decision(Word.CANNOT_SAY, Cause.STARTS_DIFFER, Fresh.FEW)
-        return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS, Fresh.FEW)
+        return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_ROUNDS, Fresh.FEW)
     if surely_small:
         return Decision(Word.DOES_NOT_PAY)
     if surely_gains:
         return Decision(Word.PAYS)
+    # Undecided: the cause is the larger part of the variance.
     if speedup.from_prompts > speedup.from_starts:
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
     if speedup.starts.anchor_noise > speedup.starts.variance:
@@ -101,17 +106,17 @@ def rounds_needed(speedup: Speedup) -> int:
         return FIRST_LOOK
     if speedup.starts.apart[0] >= APART:
         return APART_ROUNDS
-    return LEAST_ROUNDS if speedup.speedup < math.log(LARGE) else FIRST_LOOK
+    return LEAST_ROUNDS if speedup.log_gain < math.log(LARGE) else FIRST_LOOK
 
 
 def faster_in_sum(measured: Measured) -> bool:
     """True if the seconds in sum are surely less over all answers, and measured as less at each temperature."""
     speedup, total = measured.speedup, measured.total
-    if speedup is None or total is None or total.ratio - total.bound(SUM_TAIL, speedup) <= 0:
+    if speedup is None or total is None or total.log_ratio - total.half_width(SUM_TAIL, speedup) <= 0:
         return False
-    return all(ratio.ratio > 0 for ratio in measured.by_temperature.values())
+    return all(ratio.log_ratio > 0 for ratio in measured.by_temperature.values())
 
 
 def slower_in_sum(speedup: Speedup, total: SumRatio) -> bool:
     """True if the seconds in sum over all answers are surely more (99 %)."""
-    return total.ratio + total.bound(LOW_TAIL, speedup) < 0
+    return total.log_ratio + total.half_width(LOW_TAIL, speedup) < 0

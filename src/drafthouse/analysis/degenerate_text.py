@@ -53,22 +53,22 @@ RULE = (
 # Reasoning and answer are measured separately, so that neither hides a fault of the other.
 _TEXT_KEYS = ("reasoning_text", "text")
 Draw = tuple[str, str, Any]
-"""Group, prompt id, round. At temperature 0 all rounds of a prompt are one draw, with round None."""
+"""What is judged once: (group, prompt id, round). At temperature 0 all rounds of a prompt are one draw, round None."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Measures of a text: bits per byte over all of it and in its poorest part, characters by class, and its length."""
+    """Measures of a text."""
 
-    bits: float
-    poorest: float
-    classes: Mapping[str, int]
-    length: int
+    bits: float  # bits per byte over all of it, see `bits_per_byte`
+    poorest: float  # bits per byte in the part with the fewest
+    classes: Mapping[str, int]  # number of characters by class, see `character_class`
+    length: int  # in characters
 
 
 @dataclass(frozen=True)
 class Normal:
-    """What is normal: medians over the baseline's references, and all character classes in them."""
+    """What is normal: the same measures as medians over the baseline's references, and all their classes."""
 
     bits: float
     poorest: float
@@ -174,6 +174,7 @@ def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     for draws, label in tested_sets.items():
         for index in range(len(FAULTS)):
             lost, won = _lost_and_won(judged, draws, index)
+            # All tests share the error rate (Bonferroni).
             if losses_chance(len(lost), won, len(draws)) * len(tested_sets) * len(FAULTS) < CHANCE:
                 example = f"{_draw_text(lost[0])}: {judged[lost[0]][1][index]}"
                 text = f"{len(lost)} of {count(len(draws), 'answer')} {label} degenerate where the baseline's do not"
@@ -268,6 +269,7 @@ def _normal_for(baseline: Mapping[Draw, _DrawnTexts], draw: Draw, key: str) -> N
     group_texts: list[str] = []
     all_texts: list[str] = []
     for other_draw, drawn in baseline.items():
+        # Other rounds of the prompt are no references: where they loop as well, looping would count as normal.
         if drawn.temperature == baseline[draw].temperature and other_draw[:2] != draw[:2]:
             texts = [text for text in drawn.parts[key] if len(text) >= LEAST_CHARACTERS]
             all_texts += texts

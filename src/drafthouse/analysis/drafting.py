@@ -38,7 +38,7 @@ def drafting_of(result: ArmResult) -> Drafting:
             answers_with_drafts += tokens_per_step > 1.0
     # A gauge (mean acceptance length of the last steps) above 1 proves accepted drafts; a gauge of 1 proves nothing.
     gauge = result.get("spec_decode_source") == "gauge" and (counter_of(result, "acceptance_length") or 0.0) > 1.0
-    answers_with_drafts += gauge
+    answers_with_drafts += gauge  # a gauge proves as much as one answer
     counts += answer_counts
     drafted: bool | None = None
     if counts or answers_with_length or gauge:
@@ -81,7 +81,7 @@ def _missing_signs(result: ArmResult) -> tuple[str, str]:
     engine_ids = [(result.get("engine") or {}).get("id")]
     for reading in result.get("counters") or []:
         for snapshot in (reading.get("before"), reading.get("after")):
-            engine_ids.append(snapshot.get("dialect") if snapshot else None)
+            engine_ids.append(snapshot.get("dialect") if snapshot else None)  # the engine with these counters
     no_sign = see_drafts = ""
     for engine_id in engine_ids:
         if engine_id:

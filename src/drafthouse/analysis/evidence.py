@@ -29,30 +29,26 @@ from .words import THRESHOLD
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of a verdict. A group is a kind of prompt at one temperature.
+    """The evidence of a verdict. A group is a kind of prompt at one temperature, a gate a test of the outputs."""
 
-    ``kinds`` are declared by the profile, ``declared`` are their groups. ``invalid`` has the reasons against comparing
-    the results, ``wrong`` those for wrong output, ``disturbed`` other causes of the speed. ``by_speed`` ignores these.
-    """
-
-    results: Mapping[str, ArmResult]
+    results: Mapping[str, ArmResult]  # by arm
     resolved: ResolvedProfile
-    kinds: list[str]
-    declared: list[str]
+    kinds: list[str]  # those that the profile declares: the verdict is about them
+    declared: list[str]  # the groups of these kinds
     rounds: int
-    concurrency: int | None
-    measured: Measured
-    by_speed: Decision
-    figures: Figures
+    concurrency: int | None  # None: unknown
+    measured: Measured  # over the declared groups
+    by_speed: Decision  # by speed alone, whatever `invalid`, `wrong` and `disturbed` have
+    figures: Figures  # over the declared groups
     groups: dict[str, JudgedGroup]
     clock: UserClock
-    drafting: dict[str, Drafting]
-    nothing_drafted: bool
+    drafting: dict[str, Drafting]  # by arm
+    nothing_drafted: bool  # True: the speculative arm drafted, but not in the declared groups
     acceptance: list[AcceptanceFinding]
     gates: list[JudgedGate]
-    invalid: list[str]
-    wrong: list[str]
-    disturbed: list[Disturbance]
+    invalid: list[str]  # reasons against comparing the results
+    wrong: list[str]  # failed gates
+    disturbed: list[Disturbance]  # causes other than speculation that can explain the speed-up
 
     @property
     def control(self) -> Control | None:
@@ -75,7 +71,7 @@ def gather(
     present = list(dict.fromkeys(str(request.get("group")) for request in requests))
     declared = declared_groups(results, kinds, present)
     order = list(dict.fromkeys([*declared, *present]))
-    together = experiment.get("schedule") == "interleaved"
+    together = experiment.get("schedule") == "interleaved"  # both servers run side by side
     measured = measure(results, declared, together=together)
     by_speed = decide(measured)
     gates = judge_gates(baseline, speculative, resolved)
@@ -210,6 +206,7 @@ def _unknown_speed_reasons(
     speedup = measured.speedup
     if declared and speedup is None:
         reasons.append(f"no two prompts on {listing(declared)} were answered in both arms: there is no interval")
+    # Without a clear gain an arm that drafts nothing is a fair result: a lookup may find nothing to draft.
     if speedup and nothing_drafted and speedup.low > 0 and speedup.as_dict()["low"] > THRESHOLD:
         reasons.append(
             f"the speculative arm was faster on {listing(declared)} without drafting a token there: "

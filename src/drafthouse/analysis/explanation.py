@@ -1,7 +1,9 @@
 """Turns a verdict into text: its sentence, its headline, its reasons, and the warnings beside it.
 
-Ratios above 1 mean a faster speculative arm; `Speedup` and `SumRatio` hold their logarithms. The A/A control
-is the baseline against itself, a gate is a test of the outputs, a group a prompt kind at one temperature.
+The speed-up is a mean over prompts, the sum compares the seconds of all answers together; the two can disagree. Both
+are ratios, above 1 if the speculative arm is faster; `Speedup` and `SumRatio` hold their logarithms. A start is one
+start of an arm's server, an anchor a prompt that every round repeats. The A/A control compares the baseline with
+itself. A gate is a test whether the outputs are right, a group a prompt kind at one temperature.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Mapping
 from ..bench.gpu_text import gpu_warnings
 from ..bench.machine_state import OTHER_CPU_PERCENT
 from ..bench.result_types import ArmResult
-from ..bench.samples import disturbances, requests_of, throttled
+from ..bench.samples import disturbances, rate_limit_sentences, requests_of
 from ..bench.stats import Gain, median
 from ..core.format import at_a_time, count, listing, percent, times, times_span
 from ..profiles.known_issues import effect_of
@@ -46,7 +48,7 @@ SLOWER_GAIN = 1 / THRESHOLD
 SHOWN_PROMPTS = 3
 #: A reason with fewer words serves as the headline.
 _HEADLINE_WORDS = 12
-LOW_BOUND, HIGH_BOUND = f"{100 * (1 - LOW_TAIL):g} %", f"{100 * (1 - HIGH_TAIL):g} %"  # 99 %, 97.5 %
+LOW_CONFIDENCE, HIGH_CONFIDENCE = f"{100 * (1 - LOW_TAIL):g} %", f"{100 * (1 - HIGH_TAIL):g} %"  # 99 %, 97.5 %
 
 
 def verdict_text(evidence: Evidence, decision: Decision) -> str:
@@ -59,16 +61,17 @@ def verdict_text(evidence: Evidence, decision: Decision) -> str:
     speedup = evidence.measured.speedup
     if speedup is None:
         return "too few prompts: fewer than two were answered in both arms"
-    speed = _speedup_text(evidence, speedup)
+    speedup_text = _speedup_text(evidence, speedup)
     if decision.word == Word.CANNOT_SAY:
         why, do = cannot_say(evidence, decision, speedup)
-        return "; ".join([f"{decision.cause}: {why}", speed, *speculative_errors(evidence), f"do: {do}"])
-    clauses = [speed]
+        return "; ".join([f"{decision.cause}: {why}", speedup_text, *speculative_errors(evidence), f"do: {do}"])
+    clauses = [speedup_text]
     if decision.word == Word.DOES_NOT_PAY:
         sum_text = _slower_in_sum_text(evidence, speedup)
         if not sum_text:
             clauses.append(f"the upper bound {_bound_text(speedup.high, WORTH)} is below {times(WORTH)}")
-        elif speedup.speedup > 0:
+        elif speedup.log_gain > 0:
+            # The speed-up alone reads like a gain, so the sum, which decided the word, goes first.
             clauses.insert(0, sum_text)
     clauses += [_slowest_text(evidence), _within_control_text(evidence, decision), *speculative_errors(evidence)]
     clauses += [unchecked_outputs(evidence), repetition_text(evidence), clocks_text(evidence.clock)]
@@ -89,16 +92,18 @@ def headline(evidence: Evidence, decision: Decision) -> str:
         return "too few prompts"
     if decision.word == Word.CANNOT_SAY:
         return str(decision.cause)
-    if decision.word == Word.DOES_NOT_PAY and speedup.speedup > 0:
+    if decision.word == Word.DOES_NOT_PAY and speedup.log_gain > 0:
+        # A gain as the headline of `does not pay` would contradict it.
         return _slower_in_sum_text(evidence, speedup) or _gain_text(evidence, speedup)
     return _gain_text(evidence, speedup)
 
 
 def _slower_in_sum_text(evidence: Evidence, speedup: Speedup) -> str:
+    """The clause for a sum of seconds that is surely larger than the baseline's; "" if it is not."""
     total = evidence.measured.total
     if total is None or not slower_in_sum(speedup, total):
         return ""
-    return f"faster on most prompts, slower over all: {times(math.exp(total.ratio))}"
+    return f"faster on most prompts, slower over all: {times(math.exp(total.log_ratio))}"
 
 
 def _speedup_text(evidence: Evidence, speedup: Speedup) -> str:
@@ -107,7 +112,7 @@ def _speedup_text(evidence: Evidence, speedup: Speedup) -> str:
     total = evidence.measured.total
     if total is None:
         return text
-    return f"{text}, {times(math.exp(total.ratio))} over the seconds of all answers"
+    return f"{text}, {times(math.exp(total.log_ratio))} over the seconds of all answers"
 
 
 def _gain_text(evidence: Evidence, speedup: Speedup) -> str:
@@ -125,11 +130,12 @@ def _gain_text(evidence: Evidence, speedup: Speedup) -> str:
 
 def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tuple[str, str]:
     """The explanation of `cannot say`, and what would settle it; ``decision`` has the cause."""
+    # The speed alone gave another word (`by_speed`), so the disturbance is the only cause.
     if evidence.disturbed and evidence.by_speed.word != Word.CANNOT_SAY:
         return evidence.disturbed[0].what, evidence.disturbed[0].do
-    rounds, prompts = count(speedup.rounds, "round"), count(len(speedup.prompt_gains), "prompt")
+    prompts_text = count(len(speedup.prompt_gains), "prompt")
     largest_ratio, arm = speedup.starts.apart
-    if decision.cause == Cause.MORE_ROUNDS:
+    if decision.cause == Cause.TOO_FEW_ROUNDS:
         if speedup.rounds < 2:
             return "one start of each arm does not show how much starts differ", "measure two rounds or more"
         return (
@@ -137,20 +143,21 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
             "allow more rounds (experiment.budget)",
         )
     total = evidence.measured.total
+    # The speed-up alone would be `pays`; only the sum of seconds speaks against it.
     if (
         total
         and speedup.enough_for_claim
         and speedup.low > math.log(THRESHOLD)
         and not faster_in_sum(evidence.measured)
     ):
-        sum_text = f"all answers together, {times(math.exp(total.ratio))}"
+        sum_text = f"all answers together, {times(math.exp(total.log_ratio))}"
         return f"most prompts are faster, but not surely {sum_text}", "add prompts of the declared kinds"
     if decision.cause == Cause.TOO_FEW_PROMPTS:
         if len(speedup.prompt_gains) < FEWEST_PROMPTS:
-            return f"{prompts}, and {FEWEST_PROMPTS} are needed", "add prompts of the declared kinds"
-        prompt_error = math.sqrt(speedup.from_prompts)
+            return f"{prompts_text}, and {FEWEST_PROMPTS} are needed", "add prompts of the declared kinds"
+        error = math.sqrt(speedup.from_prompts)  # the standard error
         return (
-            f"{prompts} differ so much in what they gain that the speed-up is known to {percent(prompt_error)} only",
+            f"{prompts_text} differ so much in what they gain that the speed-up is known to {percent(error)} only",
             "allow more rounds, or add prompts of the declared kinds",
         )
     if decision.cause == Cause.STARTS_DIFFER:
@@ -161,7 +168,7 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
             )
         return (
             f"starts of one server differ by {percent(math.sqrt(speedup.starts.variance))} (standard deviation), and "
-            f"{rounds} are too few to average that out",
+            f"{count(speedup.rounds, 'round')} are too few to average that out",
             "let nothing else run on the box, or allow more rounds",
         )
     answer_noise = math.sqrt(speedup.starts.anchor_noise)
@@ -173,6 +180,7 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
 
 def reasons_of(evidence: Evidence, decision: Decision) -> list[str]:
     """The reasons for the word, the most important first, then the figures behind it."""
+    # The word `invalid` does not follow from the figures.
     if evidence.invalid:
         return [*evidence.invalid, *evidence.wrong]
     reasons = list(evidence.wrong)
@@ -182,22 +190,22 @@ def reasons_of(evidence: Evidence, decision: Decision) -> list[str]:
     reasons += [disturbance.what for disturbance in evidence.disturbed]
     if decision.word == Word.CANNOT_SAY:
         reasons.append(cannot_say(evidence, decision, speedup)[0])
-    prompts = count(len(speedup.prompt_gains), "prompt")
+    prompts_text = count(len(speedup.prompt_gains), "prompt")
     lower, upper = "above", "below"
     if speedup.low <= math.log(THRESHOLD):
         lower = "not above"
     if speedup.high >= math.log(WORTH):
         upper = "not below"
     reasons.append(
-        f"the lower {LOW_BOUND} bound of the speed-up over {prompts} in {count(speedup.rounds, 'round')} is "
-        f"{_bound_text(speedup.low, THRESHOLD)}, {lower} {times(THRESHOLD)}; the upper {HIGH_BOUND} bound is "
+        f"the lower {LOW_CONFIDENCE} bound of the speed-up over {prompts_text} in {count(speedup.rounds, 'round')} is "
+        f"{_bound_text(speedup.low, THRESHOLD)}, {lower} {times(THRESHOLD)}; the upper {HIGH_CONFIDENCE} bound is "
         f"{_bound_text(speedup.high, WORTH)}, {upper} {times(WORTH)}"
     )
     if total:
-        margin = total.bound(SUM_TAIL, speedup)
+        half_width = total.half_width(SUM_TAIL, speedup)
         reasons.append(
-            f"the seconds of all answers at equal lengths give {times(math.exp(total.ratio))} in sum, surely "
-            f"(90 %) above {times(math.exp(total.ratio - margin))}"
+            f"the seconds of all answers at equal lengths give {times(math.exp(total.log_ratio))} in sum, surely "
+            f"(90 %) above {times(math.exp(total.log_ratio - half_width))}"
         )
     if evidence.nothing_drafted:
         reasons.append(f"the drafter proposed nothing on {listing(evidence.declared)}")
@@ -222,7 +230,8 @@ def speculative_errors(evidence: Evidence) -> list[str]:
 def unchecked_outputs(evidence: Evidence) -> str:
     """The clause that names temperatures at which no gate compared the outputs; "" if all were compared."""
     words = {gate["name"]: gate["word"] for gate in evidence.gates}
-    not_checked = (NOT_MEASURED, NO_BASELINE, None)
+    not_checked = (NOT_MEASURED, NO_BASELINE, None)  # None: the results have no such gate
+    # The gate `scores` compares the answers at all temperatures.
     if words.get(SCORES) not in not_checked:
         return ""
     temperatures = set()
@@ -259,7 +268,7 @@ def slowest_prompts(speedup: Speedup | None) -> list[SlowPrompt]:
     ordered = sorted(speedup.prompt_gains.items(), key=lambda item: item[1])
     slowest: list[SlowPrompt] = []
     for key, gain in ordered[:SHOWN_PROMPTS]:
-        kind, prompt_id = key if isinstance(key, tuple) else ("", key)
+        kind, prompt_id = key if isinstance(key, tuple) else ("", key)  # (kind, id) in `measured.py`
         slowest.append({"kind": str(kind), "prompt_id": str(prompt_id), "gain": math.exp(gain)})
     return slowest
 
@@ -297,11 +306,12 @@ def seconds_of(evidence: Evidence) -> SumOfSeconds | None:
     if speedup is None or total is None:
         return None
     return {
-        "ratio": math.exp(total.ratio),
-        "low": math.exp(total.ratio - total.bound(SUM_TAIL, speedup)),
-        "high": math.exp(total.ratio + total.bound(LOW_TAIL, speedup)),
+        "ratio": math.exp(total.log_ratio),
+        "low": math.exp(total.log_ratio - total.half_width(SUM_TAIL, speedup)),
+        "high": math.exp(total.log_ratio + total.half_width(LOW_TAIL, speedup)),
         "by_temperature": {
-            f"{temperature:g}": math.exp(part.ratio) for temperature, part in evidence.measured.by_temperature.items()
+            f"{temperature:g}": math.exp(part.log_ratio)
+            for temperature, part in evidence.measured.by_temperature.items()
         },
     }
 
@@ -325,6 +335,7 @@ def _within_control_text(evidence: Evidence, decision: Decision) -> str:
     control, speedup = evidence.control, evidence.figures["speedup"]
     if decision.word != Word.PAYS or not control or not speedup:
         return ""
+    # A drift of the baseline could favour either arm, so both directions count.
     if speedup["low"] > max(control["high"], 1 / control["low"]):
         return ""
     return f"its lower bound lies within the range of the baseline against itself, {times_span(control)}"
@@ -353,6 +364,7 @@ def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
         notes += map(str, result.get("notes") or [])
     warnings += list(dict.fromkeys(notes))
     warnings += [*_repeated_prompts(evidence), *_unequal_outputs(evidence), *_slower_groups(evidence, decision)]
+    # Without the gate `warm` no prompt was repeated to hit the prefix cache.
     if any(gate["name"] == WARM for gate in evidence.gates):
         cache_warning = lost_prefix_cache(prefix_hits(results["baseline"]), prefix_hits(results["speculative"]))
         if cache_warning:
@@ -360,7 +372,7 @@ def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
     if ttft_warning := later_first_token(evidence.clock):
         warnings.append(ttft_warning)
     warnings += [f"{finding['said']} ({finding['code']}); {finding['do']}" for finding in evidence.acceptance]
-    return [*warnings, *throttled(results), *gpu_warnings(results)]
+    return [*warnings, *rate_limit_sentences(results), *gpu_warnings(results)]
 
 
 def _profile_warnings(evidence: Evidence) -> list[str]:
@@ -369,7 +381,7 @@ def _profile_warnings(evidence: Evidence) -> list[str]:
     for mark in MARKS:
         if why := resolved.get(mark):
             warnings.append(f"{mark} profile: {why}")
-    marked = tuple(f"{mark}:" for mark in MARKS)
+    marked = tuple(f"{mark}:" for mark in MARKS)  # the resolver warns of the marks, too: drop these
     for warning in resolved.get("warnings") or []:
         if not str(warning).startswith(marked):
             warnings.append(str(warning))
@@ -419,6 +431,7 @@ def _pollution_warnings(evidence: Evidence) -> list[str]:
 
 
 def _repeated_prompts(evidence: Evidence) -> list[str]:
+    """A warning for kinds that repeat a prompt; the id of a repeat ends in "#" and its number."""
     requests = requests_of(evidence.results["baseline"])
     repeated_kinds = sorted({str(request.get("kind")) for request in requests if "#" in str(request.get("prompt_id"))})
     if not repeated_kinds:
@@ -430,8 +443,9 @@ def _repeated_prompts(evidence: Evidence) -> list[str]:
 
 
 def _unequal_outputs(evidence: Evidence) -> list[str]:
+    """A warning if fewer outputs are equal between the arms than in two rounds of the baseline (the control)."""
     between_arms, control = evidence.figures["outputs"]["speculative"], evidence.figures["outputs"]["control"]
-    baseline_share, control_text = 1.0, ""
+    baseline_share, control_text = 1.0, ""  # without a control, all are expected to be equal
     if control:
         baseline_share = control["share"]
         control_text = f", and in {percent(baseline_share)} when the baseline is asked twice"

@@ -34,17 +34,14 @@ Keyed = dict[Key, list[Answer]]  # the answers of one run
 
 @dataclass
 class Paired:
-    """Both arms as results, each run of an arm as a round; ``notes`` are warnings, ``invalid`` reasons not to compare.
+    """Both arms as results, each run of an arm as a round."""
 
-    ``runs`` is the number of runs by arm. ``results`` also holds runs without a counterpart in the other arm.
-    """
-
-    results: dict[str, ArmResult]
-    runs: dict[str, int]
+    results: dict[str, ArmResult]  # by arm; also with runs that have no counterpart in the other arm
+    runs: dict[str, int]  # the number of runs by arm
     how: str  # the pairing method: BY_ID, BY_HASH, BY_POSITION or BY_NOTHING
     clocks: list[str] = field(default_factory=list)  # where the times per token come from
-    notes: list[str] = field(default_factory=list)
-    invalid: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # warnings
+    invalid: list[str] = field(default_factory=list)  # reasons not to compare the arms
     equal_texts: tuple[int, int] = (0, 0)  # equal texts, compared texts
 
 
@@ -91,6 +88,7 @@ def _note_failed(arm: str, answers: Sequence[Answer], paired: Paired) -> None:
     failed_count = sum(failed.values())
     if not failed_count:
         return
+    # An answer without a speed is left out but is no failure. If all are left out, nothing can be compared.
     causes = listing([f"{cause} ({times_failed})" for cause, times_failed in failed.most_common(2)])
     unfair_sample = failed_count - failed["no speed"] > FAILED_SHARE * len(answers) or failed_count == len(answers)
     texts = paired.invalid if unfair_sample else paired.notes
@@ -149,15 +147,16 @@ def _drop_unpaired(keyed: Mapping[str, Sequence[Keyed]], notes: list[str]) -> No
     asked_in_any = [set().union(*runs) for runs in keyed.values()]
     for index in range(max(map(len, keyed.values()))):
         arms_of_run = {arm: runs[index] for arm, runs in keyed.items() if index < len(runs)}
+        # A run without a counterpart in the other arm is compared with all of that arm's runs.
         asked_keys = asked_in_any if len(arms_of_run) < 2 else list(map(set, arms_of_run.values()))
         shared = asked_keys[0] & asked_keys[1]
         for arm, answers in arms_of_run.items():
-            alone = [key for key in answers if key not in shared]
-            for key in alone:
+            unpaired = [key for key in answers if key not in shared]
+            for key in unpaired:
                 del answers[key]
-            if alone:
-                names = first_names(list(map(" ".join, alone)))
-                notes.append(f"{arm}, run {index + 1}: {count(len(alone), 'prompt')} without a partner ({names})")
+            if unpaired:
+                names = first_names(list(map(" ".join, unpaired)))
+                notes.append(f"{arm}, run {index + 1}: {count(len(unpaired), 'prompt')} without a partner ({names})")
 
 
 def _drop_other_lengths(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) -> None:
@@ -186,8 +185,9 @@ def _result_of_arm(arm: str, runs: Sequence[Run], requests: list[Request]) -> Ar
     """The result of one arm: Drafthouse's own file as it is, else a bare one with the files' drafting figures."""
     own_result = runs[0].result if runs else None
     if own_result is not None:
-        kept = {name: value for name, value in own_result.items() if name not in ("rounds", "num_prompts", "arm")}
-        return cast("ArmResult", {**kept, "arm": arm, "requests": requests})
+        # The counts are those of one file, and the user says which arm it is.
+        fields = {name: value for name, value in own_result.items() if name not in ("rounds", "num_prompts", "arm")}
+        return cast("ArmResult", {**fields, "arm": arm, "requests": requests})
     return cast("ArmResult", {**bare_result(arm, runs[0].load, requests), **_draft_figures(runs)})
 
 
@@ -219,6 +219,7 @@ def _draft_figures(runs: Sequence[Run]) -> dict[str, float | str]:
                 accepted.append(timings["draft_n_accepted"])
             if answer.acceptance:
                 rates.append(answer.acceptance)
+    # The answers' counts are exact; a mean of their rates is used only without them.
     if accepted:
         figures |= {"spec_decode_draft_tokens": draft_tokens, "spec_decode_source": "response"}
         counted = [tokens for tokens in accepted if tokens is not None]

@@ -6,7 +6,8 @@
 - JSON, tool calls and needle check single answers (`answer_checks.py`). A prompt is right if all its answers are.
 - Up to three more compare answers to a prompt that one server answered several times (`asked_again.py`).
 
-A model may be wrong without speculation, so the speculative arm fails only where the baseline does better.
+A model may be wrong without speculation, so the speculative arm fails only where the baseline does better. A prompt is
+lost if only the baseline gets it right, and won if only the speculative arm does.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..bench.result_types import ArmResult, Request
-from ..bench.samples import Prompt, gave_nothing, requests_of, whole_prompt
+from ..bench.samples import Prompt, refused_or_empty, requests_of, whole_prompt
 from ..core.format import count
 from ..profiles.resolved_types import ResolvedProfile
 from ..prompts.checks import JSON, NEEDLE, SLOTS, STREAMS, TOOLS, WARM
 from ..prompts.suite_types import Again
-from .answer_checks import OPEN, RIGHT, WRONG, check_answer, worse
+from .answer_checks import OPEN, RIGHT, WRONG, check_answer, worse_state
 from .asked_again import SLOTS_RULE, consistency_states, judge_slots, prefix_hits, with_cache_hits
 from .degenerate_text import RULE as TEXTS_RULE
 from .degenerate_text import judge_texts
@@ -42,7 +43,7 @@ TOLERATED_LOSSES = 1
 #: Losses fail the gate below this probability among equal arms (one-sided sign test).
 CHANCE = 0.05
 #: Fewer prompts are not judged.
-FEWEST_PROMPTS = TOLERATED_LOSSES + 1
+FEWEST_JUDGED = TOLERATED_LOSSES + 1
 
 #: The fewest losses, with none won, that are significant by the sign test: 5. Fewer prompts may all be lost by chance.
 MIN_LOST = math.ceil(-math.log2(CHANCE))
@@ -150,9 +151,10 @@ def _word_and_text(
 ) -> tuple[str, str]:
     """The word of a gate and its sentence, over the prompts that both arms answered."""
     passed, spec_passed, total = base_side["passed"], spec_side["passed"], count(len(prompts), "prompt")
-    if len(prompts) < FEWEST_PROMPTS:
-        return NOT_MEASURED, f"{total}, and {FEWEST_PROMPTS} are needed"
-    if passed < FEWEST_PROMPTS or 2 * passed < len(prompts):
+    if len(prompts) < FEWEST_JUDGED:
+        return NOT_MEASURED, f"{total}, and {FEWEST_JUDGED} are needed"
+    # A target that is mostly wrong by itself shows nothing about speculation.
+    if passed < FEWEST_JUDGED or 2 * passed < len(prompts):
         return NO_BASELINE, f"the baseline itself gets only {passed} of {total} right{_example(base, prompts)}"
     lost, lost_wrong = [], []
     for prompt in prompts:
@@ -160,7 +162,7 @@ def _word_and_text(
             lost.append(prompt)
             if spec[prompt][0] == WRONG:
                 lost_wrong.append(prompt)
-    # Won: right in the speculative arm alone.
+    # Right in the speculative arm alone: all that are right there but those that are right in both.
     won = spec_passed - (passed - len(lost))
     flawless = not base_side["wrong"]
     losses = (
@@ -204,9 +206,9 @@ def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, s
     states: dict[Prompt, tuple[str, str]] = {}
     for request in requests:
         gate = request.get("gate")
-        if gate and gate.get("name") == name and (request.get("status") == "ok" or gave_nothing(request)):
+        if gate and gate.get("name") == name and (request.get("status") == "ok" or refused_or_empty(request)):
             prompt = str(request.get("group")), whole_prompt(request.get("prompt_id"))
-            states[prompt] = worse(states.get(prompt), check_answer(request))
+            states[prompt] = worse_state(states.get(prompt), check_answer(request))
     return states
 
 

@@ -24,7 +24,7 @@ from ..bench.stats import Gain, t_quantile
 from ..bench.sweep.ladder_types import Ladder, LadderStep
 from ..core.format import count, listing, shown_level, times, times_span
 from ..profiles.resolved_types import ResolvedProfile
-from .crossover import crossings, fill
+from .crossover import crossings, crossovers_of
 from .decision import FIRST_LOOK, LARGE, LEAST_ROUNDS, Cause, decide
 from .drafting import drafting_problems
 from .evidence import Evidence, gather
@@ -44,16 +44,16 @@ LADDER_SCHEMA = "drafthouse.ladder/1"
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict and its results; ``quiet`` is the word "if the box was quiet", None if both arms have more runs."""
+    """The verdict and its results."""
 
     judgement: Judgement
     results: dict[str, ArmResult]
-    quiet: str | None = None
+    quiet: str | None = None  # the word "if the box was quiet"; None if no further run is needed
 
 
 def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
     """The verdict over two arms with single answers, about the prompt kinds ``kinds``; about all if empty."""
-    rounds = min(paired.runs.values())
+    rounds = min(paired.runs.values())  # those that both arms have
     results = {arm: _of_rounds(result, range(1, rounds + 1)) for arm, result in paired.results.items()}
     resolved = cast("ResolvedProfile", {"experiment": {"kinds": list(kinds)}})
     evidence = gather(results[BASELINE], results[SPECULATIVE], resolved, from_files=True)
@@ -63,15 +63,17 @@ def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
     single_run_arms = [arm for arm, run_count in paired.runs.items() if run_count < FIRST_LOOK]
     if not single_run_arms or evidence.invalid or evidence.wrong:
         judgement = explain(evidence, decide_word(evidence))
+        # Files have no budget for further rounds.
         for key in ("said", "sentence"):
             judgement[key] = judgement[key].replace("allow more rounds (experiment.budget)", "measure further runs")
         return Judged(judgement, results)
+    # The control needs no counterpart in the other arm, so it covers all runs of the baseline.
     control = control_of(paired.results[BASELINE], evidence.declared)
     evidence = _with_assumed_runs(replace(evidence, figures={**evidence.figures, "control": control}), paired)
     decision = decide_word(evidence)
     judgement = explain(evidence, decision)
     runs = f"one run {listing([_ARM_TEXT[arm] for arm in single_run_arms])}"
-    clause = verdict_text(evidence, decision).partition("; do: ")[0]
+    clause = verdict_text(evidence, decision).partition("; do: ")[0]  # without its own advice
     remedy_suffix = ", and with more prompts" if decision.cause == Cause.TOO_FEW_PROMPTS else ""
     text = (
         f"{runs}: what starts differ by is not known; if the box was quiet: {decision.word}: {clause}; "
@@ -96,10 +98,10 @@ def drafting_findings(evidence: Evidence) -> tuple[list[str], list[str]]:
     """
     problems = drafting_problems(evidence.drafting)
     if evidence.drafting[BASELINE]["drafted"]:
-        return problems[:1], []
+        return problems[:1], []  # that of the baseline: without one, the other arm does not matter
     speedup = evidence.measured.speedup
     if evidence.drafting[SPECULATIVE]["drafted"] is not False:
-        return [], []
+        return [], []  # it drafted, or the files do not show it (None)
     faster = speedup is not None and speedup.low > math.log(THRESHOLD)
     return (problems, []) if faster else ([], problems)
 
@@ -117,11 +119,11 @@ def _with_assumed_runs(evidence: Evidence, paired: Paired) -> Evidence:
             results[arm] = cast("ArmResult", {**result, "requests": [*requests_of(result), *assumed]})
         measured = measure(results, evidence.declared, together=False)
         by_speed = decide(measured)
-        if rounds == fewest_rounds:
+        if rounds == fewest_rounds:  # more copies only settle the word and must not narrow the figures
             figures = cast("Figures", {**evidence.figures, "speedup": measured.gain})
             evidence = replace(evidence, measured=measured, figures=figures)
         evidence = replace(evidence, by_speed=by_speed)
-        if by_speed.cause != Cause.MORE_ROUNDS:
+        if by_speed.cause != Cause.TOO_FEW_ROUNDS:
             break
     return evidence
 
@@ -146,8 +148,10 @@ def judge_summaries(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judg
     if ratio is None:
         problems.append("the two arms have no kind of run in common")
     for kind, repeats in tpots_ms[BASELINE].items():
+        # The kind "" stands for a run over prompts of all kinds.
         evidence.groups[kind or ALL]["speedup"] = ratio_of_repeats({kind: repeats}, tpots_ms[SPECULATIVE])
     figures = cast("Figures", {**evidence.figures, "speedup": ratio})
+    # Each repeat stands as one answer, which the checks of single answers cannot judge.
     evidence = replace(evidence, invalid=problems, wrong=[], figures=figures)
     judgement = explain(evidence, decide_word(evidence))
     if ratio is None:
@@ -244,7 +248,7 @@ def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
             "kinds": [ALL], "rounds": most_rounds, "limits": {},
         },
     )  # fmt: skip
-    ladder["crossover"] = fill(ladder)
+    ladder["crossover"] = crossovers_of(ladder)
     return ladder
 
 

@@ -1,4 +1,7 @@
-"""One level of a load sweep (ladder): its speed-up by the verdict's estimator, its word, its claimed gain. Pure."""
+"""One level of a load sweep (ladder): its speed-up by the verdict's estimator, its word, its claimed gain. Pure.
+
+A step is one arm at one load level in one round. A claimed gain is one that the ladder's sentence may quote.
+"""
 
 from __future__ import annotations
 
@@ -89,11 +92,12 @@ def is_claimed(level: LevelVerdict, measured: MeasuredLevel) -> bool:
     speedup = measured.speedup
     if len(speedup.prompt_gains) < FEWEST_PROMPTS or measured.claim_low <= math.log(THRESHOLD):
         return False
-    if measured.total.ratio - measured.total.bound(SUM_TAIL, speedup) <= 0:
+    if measured.total.log_ratio - measured.total.half_width(SUM_TAIL, speedup) <= 0:
         return False
-    if max(measured.by_round) - min(measured.by_round) >= speedup.speedup:  # rounds differ by the gain or more
+    if max(measured.by_round) - min(measured.by_round) >= speedup.log_gain:  # rounds differ by the gain or more
         return False
     control = level["control"]
+    # A drift of the baseline as large as the gain could be the gain; without a second round it is unknown.
     return control is None or max(control["high"], 1 / control["low"]) < level["speedup"]["gain"]
 
 

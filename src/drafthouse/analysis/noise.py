@@ -46,52 +46,53 @@ def disturbances_of(
     """The causes that can explain the speed-up; empty if there is no speed-up or the word stands without them."""
     if speedup is None:
         return []
-    ahead = speedup.low > math.log(THRESHOLD)
-    if not ahead and speedup.high <= math.log(THRESHOLD):
-        return []
+    is_gain = speedup.low > math.log(THRESHOLD)
+    if not is_gain and speedup.high <= math.log(THRESHOLD):
+        return []  # surely no gain
     # The arm that seems slower comes first: a disturbance of it can explain the difference.
     arms = ("baseline", "speculative")
-    if not ahead:
+    if not is_gain:
         arms = ("speculative", "baseline")
-    slowed, other_arm = results[arms[0]], results[arms[1]]
+    slower, other_arm = results[arms[0]], results[arms[1]]
     disturbances = []
-    slowed_taken = cpu_share_taken(_declared_activity(slowed, declared), "other_cpu_percent")
+    slower_taken = cpu_share_taken(_declared_activity(slower, declared), "other_cpu_percent")
     other_taken = cpu_share_taken(_declared_activity(other_arm, declared), "other_cpu_percent")
-    if factor := _shift_factor(math.exp(speedup.speedup), ahead, slowed_taken, other_taken):
+    if factor := _shift_factor(math.exp(speedup.log_gain), is_gain, slower_taken, other_taken):
         busy: list[str] = []
         for result in results.values():
             busy += busy_processes(result.get("machine"))
         names = list(dict.fromkeys(busy))
         who, remedy = "other work took", f"stop {listing(names[:3])}, or allow more rounds, and measure again"
-        if cpu_share_taken(_declared_activity(slowed, declared), "cpu_steal_percent") > slowed_taken / 2:
+        # Steal counts as other work; where it is the larger part, nothing on this machine can be stopped.
+        if cpu_share_taken(_declared_activity(slower, declared), "cpu_steal_percent") > slower_taken / 2:
             who, remedy = "the host took (steal)", "measure again at another time, or on another machine"
         elif not names:
             remedy = "let nothing else run on the box, or allow more rounds, and measure again"
         what = (
-            f"{who} {100 * slowed_taken:.0f} % of the CPU during {arms[0]} and {100 * other_taken:.0f} % "
+            f"{who} {100 * slower_taken:.0f} % of the CPU during {arms[0]} and {100 * other_taken:.0f} % "
             f"during {arms[1]}, which can have shifted the speed-up by {times(factor)}"
         )
         disturbances.append(Disturbance(what, remedy))
-    slowed_throttled, other_throttled = _throttled_share(slowed, declared), _throttled_share(other_arm, declared)
-    losses = (1 - THROTTLED_CLOCK) * slowed_throttled, (1 - THROTTLED_CLOCK) * other_throttled
-    if factor := _shift_factor(math.exp(speedup.speedup), ahead, *losses):
+    slower_throttled, other_throttled = _throttled_share(slower, declared), _throttled_share(other_arm, declared)
+    losses = (1 - THROTTLED_CLOCK) * slower_throttled, (1 - THROTTLED_CLOCK) * other_throttled
+    if factor := _shift_factor(math.exp(speedup.log_gain), is_gain, *losses):
         what = (
-            f"a GPU was throttled for heat or power for {100 * slowed_throttled:.0f} % of the time in {arms[0]}, "
+            f"a GPU was throttled for heat or power for {100 * slower_throttled:.0f} % of the time in {arms[0]}, "
             f"which can have shifted the speed-up by {times(factor)}"
         )
         disturbances.append(Disturbance(what, "check its cooling and its power limit, then measure again"))
     return disturbances
 
 
-def _shift_factor(speedup: float, ahead: bool, lost_by_slowed: float, lost_by_other: float) -> float | None:
-    """The factor by which lost speed can have shifted a speed-up; None if the word stands. ``ahead``: it is a gain."""
-    factor = (1 - lost_by_other) / (1 - lost_by_slowed)
+def _shift_factor(speedup: float, is_gain: bool, lost_by_slower: float, lost_by_other: float) -> float | None:
+    """The factor by which lost speed (fractions) can have shifted a speed-up; None if the word stands."""
+    factor = (1 - lost_by_other) / (1 - lost_by_slower)
     if factor < SMALLEST_SHIFT:
         return None
-    if ahead and factor < speedup:
-        return None
-    if not ahead and not speedup <= THRESHOLD < speedup * factor:
-        return None
+    if is_gain and factor < speedup:
+        return None  # a part of the gain remains
+    if not is_gain and not speedup <= THRESHOLD < speedup * factor:
+        return None  # it did not push the speed-up below the threshold
     return factor
 
 

@@ -174,6 +174,7 @@ def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     first answer to a prompt with its second; if the control fails too, the outputs cannot be judged.
     """
     base, spec = requests_of(baseline), requests_of(speculative)
+    # Prompts without an answer have nothing to compare, so their loss is judged first.
     if lost := answers_lost(base, spec):
         return {**not_measured(lost), "word": "failed"}
     pairs, control = _first_pairs(pair_outputs(base, spec)), _first_pairs(_control_pairs(base))
@@ -214,11 +215,12 @@ def _early_in_a_group(pairs: Sequence[OutputPair]) -> str | None:
     by_group: dict[str, list[OutputPair]] = {}
     for pair in pairs:
         by_group.setdefault(pair.group, []).append(pair)
-    large = {group: members for group, members in by_group.items() if FEWEST <= len(members) < len(pairs)}
-    chance = CHANCE / (1 + len(large))
+    # A group of all pairs would be tested twice.
+    tested_groups = {group: members for group, members in by_group.items() if FEWEST <= len(members) < len(pairs)}
+    chance = CHANCE / (1 + len(tested_groups))
     if text := too_early(pairs, chance=chance):
         return text
-    for group, members in large.items():
+    for group, members in tested_groups.items():
         if text := too_early(members, chance=chance):
             return f"on {group} {text}"
     return None

@@ -42,10 +42,10 @@ Prompt = tuple[str, str]
 
 
 class Repeat(NamedTuple):
-    """Whether an answer equals an earlier one, and at how many positions it could have diverged from it."""
+    """How far an answer repeats an earlier one to the same prompt."""
 
-    whole: bool
-    positions: int
+    whole: bool  # True if it equals one
+    positions: int  # at how many characters it could have diverged from the one that it follows longest
 
 
 #: By prompt and number of its further answer: how far that answer repeats an earlier one.
@@ -104,15 +104,17 @@ def _repetition_fault(base: Repeats, spec: Repeats) -> str:
         if spec_repeat := spec.get(answer):
             repeated.append((repeat.whole, spec_repeat.whole))
             positions_by_arm.append((repeat.positions, spec_repeat.positions))
-    # Rows are answers that both arms have; columns are baseline and speculative.
+    # A row for each answer that both arms have; columns are baseline and speculative.
     whole, positions = np.array(repeated, dtype=bool).reshape(-1, 2), np.array(positions_by_arm).reshape(-1, 2)
+    # Lost: repeated by the speculative arm alone. Won: by the baseline alone.
     lost, won = int((whole[:, 1] > whole[:, 0]).sum()), int((whole[:, 0] > whole[:, 1]).sum())
     chance = losses_chance(lost, won, len(repeated))
     if chance > FEW_CHANCE:
         return ""
+    # Half of CHANCE is for repetition, the other half for lengths. Below that half the repeated answers are proof.
     if chance >= CHANCE / 2:
-        parted_counts, base_share = (~whole).sum(axis=0), positions[:, 0].sum() / positions.sum()
-        if binomial_tail(int(parted_counts[0]), int(parted_counts.sum()), float(base_share)) >= CHANCE / 2:
+        diverged, base_share = (~whole).sum(axis=0), positions[:, 0].sum() / positions.sum()
+        if binomial_tail(int(diverged[0]), int(diverged.sum()), float(base_share)) >= CHANCE / 2:
             return ""
     return (
         f"above temperature 0 {whole[:, 1].sum()} of {count(len(repeated), 'answer')} repeat an answer with another "
@@ -147,15 +149,16 @@ def _repeats(result: ArmResult) -> dict[tuple[Prompt, int], Repeat]:
     earlier: dict[Prompt, list[str]] = {}
     repeats: dict[tuple[Prompt, int], Repeat] = {}
     repeat_counts: Counter[Prompt] = Counter()
+    # Greedy answers (temperature 0) come first: repeats of them count as well.
     for request in sorted(_ungated_answers(result), key=lambda r: (_temperature(r), r.get("round") or 0)):
         prompt, text = _prompt(request), whole_text(request)
-        known_texts = earlier.setdefault(prompt, [])
-        if _temperature(request) > 0 and known_texts and text:
+        earlier_texts = earlier.setdefault(prompt, [])
+        if _temperature(request) > 0 and earlier_texts and text:
             # It could have diverged at each equal character, or by continuing where the earlier answer ends.
-            positions = max(first_difference(text, earlier_text) for earlier_text in known_texts) + 1
-            repeats[prompt, repeat_counts[prompt]] = Repeat(text in known_texts, positions)
+            positions = max(first_difference(text, earlier_text) for earlier_text in earlier_texts) + 1
+            repeats[prompt, repeat_counts[prompt]] = Repeat(text in earlier_texts, positions)
             repeat_counts[prompt] += 1
-        known_texts.append(text)
+        earlier_texts.append(text)
     return repeats
 
 

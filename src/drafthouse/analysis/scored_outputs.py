@@ -2,6 +2,7 @@
 
 `output_scoring.py` has the baseline score them. Its scores of its own answers show what is normal: in
 bf16 two tokens may be equally likely, and prefill kernels round differently from those of decoding.
+A token's gap is how much less likely it is than the baseline's choice; a miss is a token with a gap above 0.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
         return not_measured(why, "not scored")
     greedy = pairs.get(0.0, [])
     epsilon = max(EPSILON, BASELINE_GAPS * _largest_gap(_scores_of(greedy, "baseline")))
-    chance = CHANCE / (1 + len(pairs) * 2)
+    chance = CHANCE / (1 + len(pairs) * 2)  # one test of the texts, two at each temperature
     faults = _text_mismatch(list(chain.from_iterable(pairs.values())), chance) + _unlikely_tokens(greedy, epsilon)
     for temperature, temperature_pairs in pairs.items():
         faults += _lower_likelihood(temperature_pairs, temperature, chance)
@@ -175,6 +176,7 @@ def _lower_likelihood(pairs: Sequence[Pair], temperature: float, chance: float) 
         limit = _outlier_limit(pairs, pair)
         lost += pair.speculative_logprob < limit <= pair.baseline_logprob
         won += pair.baseline_logprob < limit <= pair.speculative_logprob
+    # Many small drops show in their sum (`flip_test`), a few large ones as outliers.
     if min(flip_test(drops), losses_chance(lost, won, len(pairs))) >= chance:
         return []
     base, spec = fmean(pair.baseline_logprob for pair in pairs), fmean(pair.speculative_logprob for pair in pairs)

@@ -15,11 +15,11 @@ until `as_dict` makes ratios of them. For an arm a, a prompt p and a round r of 
     prompt_gains[p]       mean over the prompt's rounds of log_tpot[baseline] - log_tpot[speculative]; for a fresh
                           prompt minus share * (start_effects[baseline, r] - start_effects[speculative, r]), with
                           share = start / (start + noise / A)
-    speedup               mean of prompt_gains within each kind, averaged over the kinds
+    log_gain              mean of prompt_gains within each kind, averaged over the kinds
     from_prompts          sum over the K kinds of variance(prompt_gains of the kind) / n of the kind / K^2
     from_starts           2 start (1 / R + (1 - share)^2 uneven) + 2 noise / A share^2 uneven, where uneven is the sum
                           over the rounds of (weight of the round in the estimate - 1 / R)^2
-    interval              speedup -/+ t * sqrt(from_prompts + from_starts), t with Satterthwaite's degrees of freedom:
+    interval              log_gain -/+ t * sqrt(from_prompts + from_starts), t with Satterthwaite's degrees of freedom:
                           an error rate of LOW_TAIL below and of HIGH_TAIL above
 
 Kinds are declared, not drawn, so their differences are not noise. No value is left out as an outlier.
@@ -57,18 +57,14 @@ LogTimes = Mapping[PromptKey, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class StartEffects:
-    """The effects of server starts on log_tpot, and their variance.
+    """The effects of server starts on log_tpot, and their variance."""
 
-    ``variance`` is that of one start, with ``freedom`` degrees of freedom. ``anchor_noise`` is
-    noise / A, the variance of a mean over the anchors. ``effects`` has start_effects by arm, then
-    by round; half of the difference between the arms if they ran side by side (``together``).
-    """
-
-    variance: float
-    freedom: int
-    anchor_noise: float
+    variance: float  # of one start
+    freedom: int  # degrees of freedom of that variance
+    anchor_noise: float  # noise / A, the variance of a mean over the anchors
+    #: start_effects by arm, then by round; half of the difference between the arms if they ran side by side.
     effects: dict[str, dict[int, float]]
-    together: bool = False
+    together: bool = False  # the arms ran side by side
 
     @property
     def share(self) -> float:
@@ -90,26 +86,22 @@ class StartEffects:
 
 @dataclass(frozen=True)
 class Speedup:
-    """A speed-up with its interval, in natural logarithms.
+    """A speed-up with its interval, in natural logarithms: above 0 the second (speculative) arm is faster."""
 
-    ``from_prompts`` and ``from_starts`` are the two variances of the interval, ``freedom`` its
-    degrees of freedom, ``by_kind`` the mean gain of each kind, ``rounds`` the number of rounds.
-    """
-
-    speedup: float
+    log_gain: float
     low: float
     high: float
-    freedom: float
-    from_prompts: float
-    from_starts: float
+    freedom: float  # degrees of freedom of the interval
+    from_prompts: float  # the interval's variance from the prompts
+    from_starts: float  # the interval's variance from the server starts
     prompt_gains: Mapping[Any, float]
-    by_kind: dict[str, float]
-    rounds: int
+    by_kind: dict[str, float]  # the mean gain of each kind
+    rounds: int  # number of rounds
     starts: StartEffects = field(repr=False)
 
     def lower_bound(self, tail: float) -> float:
         """The lower bound at the one-sided error rate ``tail`` (logarithm)."""
-        return self.speedup - t_quantile(tail, self.freedom) * math.sqrt(self.from_prompts + self.from_starts)
+        return self.log_gain - t_quantile(tail, self.freedom) * math.sqrt(self.from_prompts + self.from_starts)
 
     @property
     def enough_for_claim(self) -> bool:
@@ -118,7 +110,7 @@ class Speedup:
 
     def as_dict(self) -> Gain:
         """The speed-up as plain data: ratios, above 1 where the second (speculative) arm is faster."""
-        return ratio_of(self.speedup, self.low, self.high, len(self.prompt_gains), enough=self.enough_for_claim)
+        return ratio_of(self.log_gain, self.low, self.high, len(self.prompt_gains), enough=self.enough_for_claim)
 
 
 def ratio_of(log: float, low: float, high: float, prompts: int, *, enough: bool) -> Gain:
@@ -179,12 +171,12 @@ def estimate_speedup(
         from_prompts += variances[-1][0]
     from_starts = _from_starts(by_kind, shared_rounds, rounds, starts)
     freedom = _satterthwaite([*variances, (from_starts, starts.freedom)])
-    speedup = sum(means.values()) / kind_count
+    log_gain = sum(means.values()) / kind_count
     standard_error = math.sqrt(from_prompts + from_starts)
     return Speedup(
-        speedup=speedup,
-        low=speedup - t_quantile(LOW_TAIL, freedom) * standard_error,
-        high=speedup + t_quantile(HIGH_TAIL, freedom) * standard_error,
+        log_gain=log_gain,
+        low=log_gain - t_quantile(LOW_TAIL, freedom) * standard_error,
+        high=log_gain + t_quantile(HIGH_TAIL, freedom) * standard_error,
         freedom=freedom,
         from_prompts=from_prompts,
         from_starts=from_starts,
@@ -235,7 +227,6 @@ def start_effects(
     pooled_freedom = freedom + PRIOR_FREEDOM
     # Never below the prior's share of the pool.
     variance = max(pooled_squares / pooled_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / pooled_freedom)
-
     return StartEffects(variance, pooled_freedom, anchor_noise, effects_by_arm, together)
 
 
@@ -300,15 +291,15 @@ def _satterthwaite(variances: Sequence[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True)
 class SumRatio:
-    """The ratio of the arms' seconds, summed over the answers at equal lengths: ``ratio`` = ln(baseline / speculative).
+    """The ratio of the arms' seconds, summed over the answers at equal lengths.
 
-    Long answers weigh more here than in `Speedup`. ``variance`` is the sampling variance over the prompts.
+    Long answers weigh more here than in `Speedup`.
     """
 
-    ratio: float
-    variance: float
+    log_ratio: float  # ln(baseline / speculative): above 0 the speculative arm took less
+    variance: float  # the sampling variance over the prompts
 
-    def bound(self, tail: float, speedup: Speedup) -> float:
+    def half_width(self, tail: float, speedup: Speedup) -> float:
         """The half-width of the interval at the one-sided error rate ``tail``, from prompts and starts (logarithm)."""
         return t_quantile(tail, speedup.freedom) * math.sqrt(self.variance + speedup.from_starts)
 
@@ -320,12 +311,12 @@ def sum_ratio(baseline: Mapping[PromptKey, float], speculative: Mapping[PromptKe
         return None
     baseline_s = np.array([baseline[prompt] for prompt in shared_prompts])
     speculative_s = np.array([speculative[prompt] for prompt in shared_prompts])
-    ratio = math.log(float(baseline_s.mean()) / float(speculative_s.mean()))
+    log_ratio = math.log(float(baseline_s.mean()) / float(speculative_s.mean()))
     if len(shared_prompts) < 2:
-        return SumRatio(ratio, 0.0)
+        return SumRatio(log_ratio, 0.0)
     relative = baseline_s / baseline_s.mean() - speculative_s / speculative_s.mean()
     squares = float((relative**2).sum())
-    return SumRatio(ratio, squares / (len(shared_prompts) - 1) / len(shared_prompts))
+    return SumRatio(log_ratio, squares / (len(shared_prompts) - 1) / len(shared_prompts))
 
 
 # --- a ratio by itself ------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def usage_against_text(results: Mapping[str, ArmResult], groups: Sequence[str]) 
     seconds = sum_ratio(mean_by_prompt(baseline, _end_to_end_ms), mean_by_prompt(speculative, _end_to_end_ms))
     took = ""
     if seconds:
-        took = f"; its answers took {times(math.exp(-seconds.ratio))} the baseline's seconds in sum"
+        took = f"; its answers took {times(math.exp(-seconds.log_ratio))} the baseline's seconds in sum"
     return [
         f"usage and the text disagree: over {count(len(logs), 'prompt')} the speculative arm has "
         f"{times(ratio['gain'])} as many bytes of text for each token that its server counts as the baseline{took}"

@@ -22,7 +22,7 @@ from .words import THRESHOLD
 TTFT: Final = "ttft_ms"
 TTFAT: Final = "ttfat_ms"
 E2EL: Final = "e2el_ms"
-Name = Literal["ttft_ms", "ttfat_ms", "e2el_ms"]
+ClockName = Literal["ttft_ms", "ttfat_ms", "e2el_ms"]
 
 
 def user_clock(results: Mapping[str, ArmResult], groups: Sequence[str]) -> UserClock:
@@ -59,7 +59,7 @@ def later_first_token(clock: UserClock) -> str | None:
 def clocks_text(clock: UserClock) -> str:
     """The clocks as the end of a sentence; the first answer token only if it differs from the first token."""
     titles = {TTFT: "TTFT", TTFAT: "first answer token", E2EL: f"end to end at {whole(clock['output_tokens'])} tokens"}
-    names: list[Name] = [TTFT, TTFAT, E2EL]
+    names: list[ClockName] = [TTFT, TTFAT, E2EL]
     first_token, answer_token = clock[TTFT], clock[TTFAT]
     if (first_token["baseline"], first_token["speculative"]) == (answer_token["baseline"], answer_token["speculative"]):
         names.remove(TTFAT)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..bench.result_types import ArmResult, Request
-from ..bench.samples import disturbances, gave_nothing, measured_tpot, requests_of
+from ..bench.samples import disturbances, measured_tpot, refused_or_empty, requests_of
 from ..core.format import count, first_names, listing
 from ..profiles.planned_types import PlannedExperiment
 from .measured import answers_in
@@ -43,10 +43,10 @@ def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
         if not requests:
             texts.append(f"{arm} has no requests")
         for status, words in BROKEN.items():
-            # A request that `gave_nothing` is judged by its gate; the others with this status are broken.
+            # A request that was `refused_or_empty` is judged by its gate; the others with this status are broken.
             judged_by_gate, broken = 0, []
             for request in requests:
-                if request.get("status") == status and gave_nothing(request):
+                if request.get("status") == status and refused_or_empty(request):
                     judged_by_gate += 1
                 elif request.get("status") == status:
                     broken.append(request)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ask:
-    """A chat request to send. ``group`` is a prompt kind at one temperature; ``output_tokens`` is the limit."""
+    """A chat request to send."""
 
     suite: str
     kind: str
-    group: str
+    group: str  # the prompt kind at one temperature (`groups.group_key`)
     prompt_id: str
     messages: Sequence[Message]
-    output_tokens: int
+    output_tokens: int  # at most
     temperature: float = 0.0
     round: int = 1
     seed: int | None = None

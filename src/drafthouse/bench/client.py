@@ -111,9 +111,9 @@ class Recording:
     """The target of a redirect, which is not followed."""
     encoding: str = ""
     """The Content-Encoding of a body that could not be decompressed; "" otherwise."""
-    throttled: int = 0
-    """The number of HTTP 429 with Retry-After. All other fields are those of the last attempt."""
-    throttled_s: float = 0.0
+    rate_limited: int = 0
+    """The number of HTTP 429 with Retry-After. The times and the answer are those of the last attempt."""
+    rate_limited_s: float = 0.0
     """The sum of the waits after HTTP 429, in seconds."""
     body: bytearray = field(default_factory=bytearray)
     # For each read from the socket: when it returned, and the length of ``body`` after it. Arrays take 16 bytes a read.
@@ -159,8 +159,8 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
     payload = json.dumps({**ask.body(endpoint.model), **dict.fromkeys(endpoint.draft_fields.split(), True)}).encode()
     try:
         while (wait_s := await _post(session, endpoint, payload, record)) is not None:
-            record.throttled += 1
-            record.throttled_s += wait_s
+            record.rate_limited += 1
+            record.rate_limited_s += wait_s
             await asyncio.sleep(wait_s)
             record.body, record.times_s, record.ends = bytearray(), array("d"), array("Q")
     except asyncio.TimeoutError:  # not the builtin TimeoutError on Python 3.10, which servers may run
@@ -192,7 +192,7 @@ async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: byt
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
         max_bytes = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
         decompress = _decompressor(encoding, max_bytes)
-        record.encoding = "" if decompress else encoding.replace("identity", "")
+        record.encoding = "" if decompress else encoding.replace("identity", "")  # identity: not compressed
         content = response.content
         while data := await content.readany():
             if decompress is not None and not (data := decompress(data)):
@@ -216,8 +216,8 @@ async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: byt
         record.whole = not record.stream or says_done(body, len(body))
         wait_s = asked_to_wait(response.headers) if response.status == 429 else None
         if wait_s is not None:
-            wait_s = max(wait_s, LEAST_RETRY_S)
-            if record.throttled_s + wait_s <= RETRY_AFTER_S:
+            wait_s = max(wait_s, LEAST_RETRY_S)  # `Retry-After: 0` for ever would never use up RETRY_AFTER_S
+            if record.rate_limited_s + wait_s <= RETRY_AFTER_S:
                 return wait_s
             record.error = f"the server asked for a retry in {wait_s:,.0f} s; the limit is {RETRY_AFTER_S:.0f} s"
     return None
@@ -263,16 +263,16 @@ async def closed_loop(
     the same thread, so they have to return quickly.
     """
     waiting = enumerate(asks)
-    done: dict[int, Recording] = {}
+    recordings: dict[int, Recording] = {}  # by index of the request in ``asks``
 
     async def worker() -> None:
         while not until() and (indexed := next(waiting, None)) is not None:
             index, ask = indexed
-            done[index] = await send(session, endpoint, ask)
-            on_done(done[index])
+            recordings[index] = await send(session, endpoint, ask)
+            on_done(recordings[index])
 
     await asyncio.gather(*(worker() for _ in range(max_concurrency)))
-    return [done[index] for index in sorted(done)]
+    return [recordings[index] for index in sorted(recordings)]
 
 
 async def open_loop(
@@ -290,13 +290,13 @@ async def open_loop(
     delay does not reduce the load. The recordings are in the order of sending, each with ``due_s``.
     """
     waiting = iter(asks)
-    done: dict[int, Recording] = {}
+    recordings: dict[int, Recording] = {}  # by index of the request
     running: set[asyncio.Task[None]] = set()
 
     async def send_due(index: int, ask: Ask, due_s: float) -> None:
         record = await send(session, endpoint, ask)
         record.due_s = due_s
-        done[index] = record
+        recordings[index] = record
         on_done(record)
 
     due_s = time.perf_counter()
@@ -314,4 +314,4 @@ async def open_loop(
     finally:
         for task in running:
             task.cancel()
-    return [done[index] for index in sorted(done)]
+    return [recordings[index] for index in sorted(recordings)]

@@ -54,4 +54,5 @@ def waited_in_vain(steps: Collection[StepResult]) -> bool:
 
 
 def _busiest_names(activity: Between) -> list[str]:
+    """The names of the three busiest foreign processes, for a message."""
     return list(dict.fromkeys(str(process["name"]) for process in activity["busy_processes"]))[:3]

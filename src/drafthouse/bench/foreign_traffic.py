@@ -113,8 +113,8 @@ def foreign_work(before: Snapshot, after: Snapshot, requests: Sequence[Cost], mo
         return traffic if any_known else None
     sums = token_sums(before, after, requests)
     # Another client's request would be an extra request, or would still be running.
-    alone = traffic["requests"] == 0 and not (traffic["input_tokens"] or running_before or running_after)
-    miscounted = bool(alone and sums and disagree(sums["usage"], sums["engine"], sums["answers"]))
+    only_output = traffic["requests"] == 0 and not (traffic["input_tokens"] or running_before or running_after)
+    miscounted = bool(only_output and sums and disagree(sums["usage"], sums["engine"], sums["answers"]))
     if miscounted:
         traffic["miscounted"] = True
     return traffic | {"polluted": True, "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}"}
@@ -178,7 +178,7 @@ def _own_max(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float
         input_tokens += prompt
         longest = max(longest, prompt)
         unknown_prompts += not prompt
-    bounded = longest or not unknown_prompts
+    bounded = longest or not unknown_prompts  # if no length is known at all, no bound can be computed
     return {
         "requests": float(len(requests)),
         "output_tokens": float(output_tokens),
@@ -242,7 +242,7 @@ def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
     suspended_s = 0.0
     if before.boot_s is not None and after.boot_s is not None:
         suspended_s = after.boot_s - before.boot_s - ran_s
-    if suspended_s <= JUMP_S:
+    if suspended_s <= JUMP_S:  # so little may pass between the readings of two clocks on a busy machine
         suspended_s = 0.0
     jump_s = after.unix_s - before.unix_s - ran_s - suspended_s
     jumped = abs(jump_s) > JUMP_S + SLEW * ran_s

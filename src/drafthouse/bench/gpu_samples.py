@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from .nvml import SLOWED_BY, Gpu, Nvml
+from .nvml import THROTTLE_REASONS, Gpu, Nvml
 
 if TYPE_CHECKING:
     import aiohttp
@@ -57,7 +57,7 @@ class GpuSampler:
         for sampled_s, sample in self._samples:
             if any(began <= sampled_s <= ended for began, ended in turns):
                 samples.append(sample)
-        return [summary_of(gpu, [sample[place] for sample in samples]) for place, gpu in enumerate(self._gpus)]
+        return [summary_of(gpu, [sample[index] for sample in samples]) for index, gpu in enumerate(self._gpus)]
 
     def close(self) -> None:
         """Stop the thread."""
@@ -72,6 +72,7 @@ class GpuSampler:
             readings = self._nvml.readings()
             took_s = time.monotonic() - began_s
             self._samples.append((began_s + took_s / 2, readings))
+            # After a call that took 0.1 s wait 2 s, so that the calls take at most _MOST_SHARE of the time.
             wait_s = max(self._every_s - took_s, took_s / _MOST_SHARE)
 
 
@@ -108,13 +109,13 @@ def summary_of(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
         return median(values) if values else None
 
     error = throttled_share = None
-    reasons: list[list[str]] = []
+    reasons: list[list[str]] = []  # of each reading that has clock reasons; an empty list if nothing limits the clocks
     for reading in readings:
         if reading.get("clock_reasons") is not None:
             reasons.append(reading["clock_reasons"] or [])
         error = error or reading.get("error")
     if reasons:
-        throttled_share = _share(reasons, SLOWED_BY)
+        throttled_share = _share(reasons, THROTTLE_REASONS)
     names = dict.fromkeys(itertools.chain.from_iterable(reasons))
     return {
         "index": gpu.index,

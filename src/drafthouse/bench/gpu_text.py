@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from ..core.format import count, listing, percent
-from .nvml import SLOWED_BY
+from .nvml import THROTTLE_REASONS
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -49,29 +49,29 @@ def over_groups(spans: Iterable[GpuSpan]) -> list[GpuMeasured]:
     return [_combined(summaries) for summaries in by_uuid.values()]
 
 
-def _combined(spans: Sequence[GpuMeasured]) -> GpuMeasured:
+def _combined(summaries: Sequence[GpuMeasured]) -> GpuMeasured:
     """One summary from a GPU's summaries by group; shares are weighted by the samples of the groups that have them."""
-    gpu = spans[0].copy()
+    total = summaries[0].copy()
     for field, combine in _COMBINED.items():
-        values = [value for span in spans if (value := span[field]) is not None]
-        gpu[field] = combine(values) if values else None
-    samples = 0
-    throttled: list[float] = []
-    reasons: dict[str, list[float]] = {}
-    gpu["samples"], gpu["error"] = 0, None
-    for span in spans:
-        gpu["samples"] += span["samples"]
-        gpu["error"] = gpu["error"] or span["error"]
-        if span["throttled_share"] is None:
+        values = [value for summary in summaries if (value := summary[field]) is not None]
+        total[field] = combine(values) if values else None
+    samples = 0  # of the summaries with clock reasons: None as their share means that the driver told none
+    throttled: list[float] = []  # throttled samples of each summary
+    samples_by_reason: dict[str, list[float]] = {}
+    total["samples"], total["error"] = 0, None
+    for summary in summaries:
+        total["samples"] += summary["samples"]
+        total["error"] = total["error"] or summary["error"]
+        if summary["throttled_share"] is None:
             continue
-        samples += span["samples"]
-        throttled.append(span["samples"] * span["throttled_share"])
-        for name, share in span["reasons"].items():
-            reasons.setdefault(name, []).append(span["samples"] * share)
-    gpu["error"] = gpu["error"] or None
-    gpu["throttled_share"] = math.fsum(throttled) / samples if samples else None
-    gpu["reasons"] = {name: math.fsum(weighted) / samples for name, weighted in reasons.items()}
-    return gpu
+        samples += summary["samples"]
+        throttled.append(summary["samples"] * summary["throttled_share"])
+        for name, share in summary["reasons"].items():
+            samples_by_reason.setdefault(name, []).append(summary["samples"] * share)
+    total["error"] = total["error"] or None
+    total["throttled_share"] = math.fsum(throttled) / samples if samples else None
+    total["reasons"] = {name: math.fsum(weighted) / samples for name, weighted in samples_by_reason.items()}
+    return total
 
 
 def gpu_lines(result: ArmResult) -> list[str]:
@@ -97,8 +97,9 @@ def gpu_warnings(results: Mapping[str, ArmResult]) -> list[str]:
             if (share := gpu["throttled_share"] or 0.0) >= REPORTED_SHARE:
                 slowest = gpu["sm_clock_min_mhz"]
                 fell = f", and its SM clock fell to {slowest:,.0f} MHz" if slowest is not None else ""
+                reasons = listing(throttle_reasons(gpu))
                 warnings.append(
-                    f"{name} was throttled {percent(share)} of the time ({listing(slowing(gpu))}){fell}: check "
+                    f"{name} was throttled {percent(share)} of the time ({reasons}){fell}: check "
                     "its cooling and its power supply"
                 )
             if gpu["error"]:
@@ -106,6 +107,6 @@ def gpu_warnings(results: Mapping[str, ArmResult]) -> list[str]:
     return warnings
 
 
-def slowing(gpu: GpuMeasured) -> list[str]:
+def throttle_reasons(gpu: GpuMeasured) -> list[str]:
     """The reasons that throttled a GPU for heat or lack of power, the most frequent first."""
-    return sorted(SLOWED_BY & gpu["reasons"].keys(), key=lambda name: (-gpu["reasons"][name], name))
+    return sorted(THROTTLE_REASONS & gpu["reasons"].keys(), key=lambda name: (-gpu["reasons"][name], name))

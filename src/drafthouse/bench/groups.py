@@ -1,4 +1,7 @@
-"""Plan the requests of a step: which prompts are in which group, in which order, and with which parameters. Pure."""
+"""Plan the requests of a step: which prompts are in which group, in which order, and with which parameters. Pure.
+
+A declared kind of prompts is one that the verdict is about. A gate checks the answers of its prompts, not their speed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..prompts.prompt_plan import REPEATS, Asking, asked_in_round, ordered
+from ..prompts.prompt_plan import REPEATS, Asking, prompt_order, round_prompts
 from ..prompts.suites import Prompt, expand
 from ..prompts.synthetic import REPEAT
 from .ask import Ask
@@ -114,7 +117,7 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
 
 def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, round_number: int) -> list[Group]:
     cells = _cells_of_round(chosen, options, round_number) if options.asking else _all_cells(chosen, options)
-    asks = []
+    asks = []  # by group
     for (temperature, _), prompts in cells.items():
         group_asks = []
         for index, prompt in enumerate(prompts):
@@ -159,7 +162,7 @@ def _cells_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions
     for kind in declared:
         sizes[kind] = len(chosen[kind])
         temperatures[kind] = _temperatures(chosen[kind], options)
-    for timed in asked_in_round(ordered(sizes, temperatures), asking, round_number):
+    for timed in round_prompts(prompt_order(sizes, temperatures), asking, round_number):
         cells.setdefault((timed.temperature, timed.kind), []).append(chosen[timed.kind][timed.place])
     return cells
 
@@ -169,8 +172,9 @@ def _undeclared_cells(
 ) -> Cells:
     """The prompts of the kinds that the verdict is not about (those not ``declared``), each prompt once.
 
-    Of a kind whose suite also has a declared kind, ``others`` prompts are sent; of an article's prompt that its suite
-    repeats, `REPEATS`; of all other kinds (gates) every prompt at every temperature.
+    They only appear in the report, so few are enough: of a kind whose suite also has a declared kind, ``others``
+    prompts; of an article's prompt that its suite repeats, `REPEATS`. Of all other kinds, which gates need completely,
+    every prompt is sent at every temperature.
     """
     suites = {prompt.suite for kind in declared for prompt in chosen[kind]}
     unlimited, limited = {}, {}
@@ -186,7 +190,7 @@ def _undeclared_cells(
     cells = _all_cells(unlimited, options)
     for kind, prompts in limited.items():
         temperatures = _temperatures(prompts, options)
-        for index, prompt in enumerate(prompts):
+        for index, prompt in enumerate(prompts):  # each prompt once: the temperatures take turns
             cells.setdefault((temperatures[index % len(temperatures)], kind), []).append(prompt)
     return cells
 
@@ -252,7 +256,7 @@ def ask_fields(prompt: Prompt) -> PromptFields:
 def _ask(prompt: Prompt, options: StepOptions, *, round_number: int, index: int, temperature: float) -> Ask:
     seed = None
     if options.seed is not None:
-        seed = options.seed + 10_000 * round_number + index
+        seed = options.seed + 10_000 * round_number + index  # no group has 10,000 requests: rounds share no seed
     return Ask(
         **ask_fields(prompt),
         group=group_key(prompt.kind, temperature),

@@ -37,7 +37,7 @@ def instruments(endpoints: Sequence[Endpoint], gpus: Sequence[str] = ()) -> Iter
         nvml = open_nvml(gpus, own_pids(local, read_cpu()))
     else:
         nvml = Nvml(why="the server runs on another machine")
-    meter = open_meter(nvml) if local else Meter(None, nvml.why)
+    meter = open_meter(nvml) if local else Meter(source=None, why=nvml.why)
     with closing(nvml), closing(meter), closing(GpuSampler(nvml)) as sampler:
         yield Instruments(nvml, meter, sampler)
 

@@ -1,7 +1,7 @@
 """Read the state of the machine before and after a measurement: other work, clocks, temperatures, memory.
 
 The sources are `/proc`, `/sys` and, if the run has GPUs, their driver (`nvml.py`). Unreadable values are None. Names
-end in the unit.
+end in the unit. "Own" processes are the engines and the client of the measurement; all others are "other" or foreign.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: A process that uses at least this percentage of one core counts as busy.
 BUSY_PERCENT = 5.0
+#: More CPU use by other processes than this percentage of all cores is reported with the verdict.
+OTHER_CPU_PERCENT = 10.0
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,11 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
     ``root`` is the folder that contains `/proc` and `/sys`.
     """
     load = text_in(root / "proc/loadavg").split()
-    memory = _key_values(root / "proc/meminfo")
-    mhz = _mhz(root)
+    memory = _meminfo_bytes(root / "proc/meminfo")
+    clocks_mhz = _core_clocks_mhz(root)
     clock_mean = clock_min = clock_max = swap_used = None
-    if mhz:
-        clock_mean, clock_min, clock_max = round(sum(mhz) / len(mhz), 1), min(mhz), max(mhz)
+    if clocks_mhz:
+        clock_mean, clock_min, clock_max = round(sum(clocks_mhz) / len(clocks_mhz), 1), min(clocks_mhz), max(clocks_mhz)
     if "SwapTotal" in memory and "SwapFree" in memory:
         swap_used = memory["SwapTotal"] - memory["SwapFree"]
     facts: MachineFacts = {
@@ -107,7 +109,7 @@ def between(before: MachineState, after: MachineState, own_pids: Collection[int]
     own_s = 0.0
     for pid, process in after.processes.items():
         earlier = before.processes.get(pid)
-        used_s = process.cpu_s
+        used_s = process.cpu_s  # all of it counts if the process started in between
         if earlier and earlier.start == process.start:
             used_s -= earlier.cpu_s
         if pid in own_pids:
@@ -117,6 +119,7 @@ def between(before: MachineState, after: MachineState, own_pids: Collection[int]
     busy.sort(key=lambda process: -process["cpu_percent"])
     other_percent = None
     if busy_percent is not None and seconds > 0:
+        # The totals and the processes are not read at the same instant, so the difference may be slightly below 0.
         other_percent = max(0.0, busy_percent - 100 * own_s / (seconds * (os.cpu_count() or 1)))
     return {
         "seconds": round(seconds, 3),
@@ -156,16 +159,16 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
     wanted_ports = set(ports)
     sockets = {socket for _, port, socket in listeners(root / "proc") if port in wanted_ports}
     pids = {pid for pid in processes if _has_socket(root / f"proc/{pid}/fd", sockets)}
-    grown = True
-    while grown:
+    found_more = True
+    while found_more:  # one generation of descendants each time
         children = {pid for pid, process in processes.items() if process.parent in pids} - pids
         pids |= children
-        grown = bool(children)
+        found_more = bool(children)
     return pids
 
 
-def _key_values(path: Path) -> dict[str, int]:
-    """`/proc/meminfo` in bytes."""
+def _meminfo_bytes(path: Path) -> dict[str, int]:
+    """The values of `/proc/meminfo` by name, in bytes."""
     values: dict[str, int] = {}
     for line in text_in(path).splitlines():
         key, _, rest = line.partition(":")
@@ -184,7 +187,7 @@ def _cpu_model(root: Path) -> str | None:
     return None
 
 
-def _mhz(root: Path) -> list[float]:
+def _core_clocks_mhz(root: Path) -> list[float]:
     """Each core's clock in MHz: the one that the kernel set (cpufreq), else the one in `/proc/cpuinfo`."""
     clocks = []
     for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")):
@@ -222,7 +225,10 @@ def _whole_numbers(files: Iterable[Path]) -> list[int]:
 
 
 def _cpu_ticks(root: Path) -> dict[str, int]:
-    """The ticks of all cores since boot: busy, idle, and steal (taken by other virtual machines); {} if unreadable."""
+    """The ticks of all cores since boot: busy, idle, and steal (taken by other virtual machines); {} if unreadable.
+
+    Waiting for I/O counts as idle: the core is free for other work meanwhile (proc(5), iowait).
+    """
     fields = text_in(root / "proc/stat").partition("\n")[0].split()
     if len(fields) < 9 or fields[0] != "cpu":
         return {}
@@ -238,6 +244,7 @@ def _processes(root: Path) -> dict[int, Process]:
         beginning, _, tail = text_in(folder / "stat").rpartition(")")
         fields = tail.split()
         if len(fields) > 19:
+            # fields[0] is field 3 of proc(5). Hence 1 is the parent, 11 and 12 user and system ticks, 19 the start.
             cpu_s = (int(fields[11]) + int(fields[12])) * tick_s
             processes[int(folder.name)] = Process(beginning.partition("(")[2], int(fields[1]), cpu_s, int(fields[19]))
     return processes
@@ -254,7 +261,3 @@ def _has_socket(folder: Path, sockets: Collection[str]) -> bool:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
-
-
-# More foreign CPU use than this percentage of all cores is reported with the verdict.
-OTHER_CPU_PERCENT = 10.0

@@ -49,27 +49,26 @@ class GpuReading(TypedDict):
 class GpuFacts(GpuReading):
     """A GPU's description and its state at one moment; None for values that cannot be read."""
 
-    index: int
+    index: int  # the driver's, as in nvidia-smi
     name: str
     uuid: str
     driver_version: str | None
-    performance_state: str | None
+    performance_state: str | None  # P0 (fastest) to P15
     power_limit_w: float | None
     sm_clock_max_mhz: float | None
-    throttled_by: NotRequired[list[str] | None]
+    throttled_by: NotRequired[list[str] | None]  # the clock reasons that are faults (`nvml.THROTTLE_REASONS`)
 
 
 class GpuMeasured(TypedDict):
-    """The summary of a GPU over the ``samples`` taken during the turns of one arm (one of the servers compared).
+    """The summary of a GPU over the samples taken during the turns of one arm (one of the servers compared).
 
-    ``throttled_share`` is the fraction of samples in which heat or lack of power lowered the clocks. ``reasons`` has
-    the fraction of each clock reason, including the power cap, which is no fault. ``error``: the driver lost the GPU.
+    Fractions are of the samples in which the driver told its clock reasons; None if it never did.
     """
 
     index: int
     uuid: str
     name: str
-    samples: int
+    samples: int  # number of all samples
     sm_clock_median_mhz: float | None
     sm_clock_min_mhz: float | None
     memory_clock_median_mhz: float | None
@@ -77,9 +76,9 @@ class GpuMeasured(TypedDict):
     power_median_w: float | None
     utilization_median_percent: float | None
     memory_used_max_bytes: float | None
-    throttled_share: float | None
-    reasons: dict[str, float]
-    error: str | None
+    throttled_share: float | None  # the fraction in which heat or lack of power lowered the clocks
+    reasons: dict[str, float]  # the fraction of each clock reason, also of the power cap, which is no fault
+    error: str | None  # the driver's error when it lost the GPU
 
 
 class GpuProcess(TypedDict):
@@ -112,32 +111,32 @@ class BusyProcess(TypedDict):
 
 
 class Between(TypedDict):
-    """The machine's activity between two states, explained at `machine_state.between`."""
+    """The machine's activity between two states (`machine_state.between`); None: not readable."""
 
     seconds: float
-    cpu_busy_percent: float | None
-    cpu_steal_percent: float | None
-    own_cpu_s: float
-    other_cpu_percent: float | None
+    cpu_busy_percent: float | None  # of all cores, as the next one
+    cpu_steal_percent: float | None  # taken by other virtual machines
+    own_cpu_s: float  # CPU time of the measurement's processes
+    other_cpu_percent: float | None  # of all cores, by everything else
     cpu_package_power_w: float | None
     busy_processes: list[BusyProcess]
 
 
 class Waited(TypedDict):
-    """The wait for other processes to end: its duration, and whether they ended (`foreign_load.wait_for_quiet`)."""
+    """The wait for other processes to end (`foreign_load.wait_for_quiet`)."""
 
     seconds: float
-    quiet: bool
-    other_cpu_percent: float | None
-    busy: list[str]
+    quiet: bool  # False if the wait ran out
+    other_cpu_percent: float | None  # at the end of the wait
+    busy: list[str]  # names of the busiest processes then
 
 
 class Disturbance(TypedDict):
-    """A disturbance and its sentence; ``polluted``: the times are invalid, ``miscounted``: the usage is wrong."""
+    """A disturbance of a measurement."""
 
-    polluted: bool
-    said: str | None
-    miscounted: NotRequired[bool]
+    polluted: bool  # True if the times are invalid
+    said: str | None  # a sentence for people
+    miscounted: NotRequired[bool]  # True if the server's usage is wrong
 
 
 class Foreign(Disturbance):

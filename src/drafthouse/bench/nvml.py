@@ -16,17 +16,18 @@ from ..host.gpu_choice import choose_gpus
 if TYPE_CHECKING:
     from drafthouse.bench.machine_types import GpuFacts, GpuProcess, GpuReading
 
-# Bits of nvmlClocksEventReasons (nvml.h). _SLOWING are faults: too much heat or too little power. The power cap is not
-# one of them, because most GPUs run at their power limit under load.
-_SLOWING = {
+# Bits of nvmlClocksEventReasons (nvml.h): why the clocks are as they are. Those of _THROTTLING are faults, by too much
+# heat or too little power. The power cap is no fault, because most GPUs run at their power limit under load.
+_THROTTLING = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-_REASONS = _SLOWING | {0x02: "clocks set by the user", 0x04: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
-#: The clock reasons that count as throttling.
-SLOWED_BY = frozenset(_SLOWING.values())
+_HARMLESS = {0x02: "clocks set by the user", 0x04: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
+_REASONS = _THROTTLING | _HARMLESS
+#: The clock reasons that count as throttling; everywhere in Drafthouse, a throttled GPU is one with such a reason.
+THROTTLE_REASONS = frozenset(_THROTTLING.values())
 _NO_STATE = 32  # NVML_PSTATE_UNKNOWN
 
 
@@ -51,7 +52,7 @@ class Nvml:
         self.gpus = tuple(gpus)
         self.why = why
         self._library = library
-        self._lost: dict[int, str] = {}
+        self._lost: dict[int, str] = {}  # by GPU index, the error with which the driver lost the GPU
 
     def energy_j(self) -> tuple[float, ...]:
         """Each GPU's energy in J since the driver was loaded; Volta and newer. Raises Unreadable."""
@@ -69,18 +70,19 @@ class Nvml:
         """The description and the current reading of each GPU. Never raises."""
         gpus: list[GpuFacts] = []
         for gpu, reading in zip(self.gpus, self.readings(), strict=True):
-            reasons, state = reading["clock_reasons"], self._call(gpu, "nvmlDeviceGetPerformanceState")
-            slowed_by = None if reasons is None else [reason for reason in reasons if reason in SLOWED_BY]
+            # None: this driver does not tell the reasons. An empty list: it tells that nothing limits the clocks.
+            reasons, p_state = reading["clock_reasons"], self._call(gpu, "nvmlDeviceGetPerformanceState")
+            throttled_by = None if reasons is None else [reason for reason in reasons if reason in THROTTLE_REASONS]
             gpus.append(
                 {
                     "index": gpu.index,
                     "name": gpu.name,
                     "uuid": gpu.uuid,
                     "driver_version": self._driver_version(),
-                    "performance_state": None if state in (None, _NO_STATE) else f"P{state}",
+                    "performance_state": None if p_state in (None, _NO_STATE) else f"P{p_state}",
                     "power_limit_w": self._call_watts(gpu, "nvmlDeviceGetPowerManagementLimit"),
                     "sm_clock_max_mhz": self._call(gpu, "nvmlDeviceGetMaxClockInfo", self._library.NVML_CLOCK_SM),
-                    "throttled_by": slowed_by,
+                    "throttled_by": throttled_by,
                     **reading,
                 }
             )
@@ -102,7 +104,7 @@ class Nvml:
         return processes
 
     def close(self) -> None:
-        """End the session; ``gpus`` is empty afterwards."""
+        """End the session; ``gpus`` is empty afterwards. Without GPUs, `open_nvml` has already ended it."""
         if self._library and self.gpus:
             with suppress(self._library.NVMLError):
                 self._library.nvmlShutdown()
@@ -189,6 +191,7 @@ def open_nvml(selection: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml
         if not (choice and choice["wrong"]):
             nvml.gpus = tuple(visible[index] for index in indices)
         if choice is None:
+            # Nothing names the GPUs: read those on which the engines compute, or all if the driver hides the processes.
             busy_uuids = {process["gpu_uuid"] for process in nvml.processes() if process["pid"] in pids}
             nvml.gpus = tuple(gpu for gpu in nvml.gpus if gpu.uuid in busy_uuids) or nvml.gpus
     if not nvml.gpus:

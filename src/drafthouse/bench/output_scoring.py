@@ -55,12 +55,12 @@ class TokenIds(TypedDict):
 
 
 class Scoring(TypedDict):
-    """A step's scored answers, the number ``left`` unscored, and ``why`` some are unscored (None: none failed)."""
+    """The scoring of a step."""
 
     answers: list[ScoredAnswer]
-    left: int
+    left: int  # answers that are still unscored
     seconds: float
-    why: str | None
+    why: str | None  # why some are unscored; None: none failed
 
 
 class ScoringTotal(TypedDict):
@@ -93,12 +93,12 @@ class ScoredAnswer(Score):
 
 
 class Logprobs(TypedDict):
-    """Log-probabilities (nats) of each answer token and of the likeliest token; ``whole``: the answer was not cut."""
+    """Log-probabilities in nats, one for each scored token of an answer."""
 
-    own: list[float]
-    best: list[float]
-    decoded: str
-    whole: bool
+    own: list[float]  # of the answer's token
+    best: list[float]  # of the token that the target would have chosen
+    decoded: str  # the text of the scored tokens
+    whole: bool  # True if the answer was scored to its end
 
 
 # --- which answers --------------------------------------------------------------------------------
@@ -111,8 +111,8 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], max_answers: int) -> list[
     model did not choose their tokens freely.
     """
     queues = [_short_first(group) for group in groups]
-    chosen: set[int] = set()
-    for position in range(max(map(len, queues), default=0)):
+    chosen: set[int] = set()  # by id()
+    for position in range(max(map(len, queues), default=0)):  # the first of each group, then the second of each, ...
         left = max(0, max_answers - len(chosen))
         for queue in queues[:left]:
             if position < len(queue):
@@ -129,7 +129,7 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], max_answers: int) -> list[
 def _short_first(group: Sequence[Ask]) -> list[Ask]:
     """The requests of a group without schema and tools, each prompt once, the shortest messages first."""
     by_prompt: dict[str, Ask] = {}
-    for ask in reversed(group):
+    for ask in reversed(group):  # reversed, so that the first of a prompt's repeats stays
         if ask.stream and not ask.tools and not ask.response_format:
             by_prompt[whole_prompt(ask.prompt_id)] = ask
     return sorted(by_prompt.values(), key=lambda ask: len(json.dumps(list(ask.messages))))
@@ -185,7 +185,7 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
     """
     began_s = time.monotonic()
     scores: list[ScoredAnswer] = []
-    by_token_ids: dict[tuple[str, str], Logprobs] = {}
+    by_token_ids: dict[tuple[str, str], Logprobs] = {}  # answers of both arms are often equal: one request for both
     why: str | None = None
     unscored = _unscored_answers(list(steps))
     for arm, ids, prompt, texts in unscored:
@@ -260,6 +260,7 @@ def _scorings(steps: Iterable[StepResult]) -> list[Scoring]:
 def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprobs:
     """Request the log-probabilities of one answer. Raises what `score_answers` catches, for an unusable reply."""
     prefix = list(map(int, prompt.split()))
+    # At least one token, because a mean over no tokens does not exist; the engine refuses what is too long for it.
     scored = list(map(int, answer.split()))[: max(1, tokens - len(prefix))]
     body = {"model": endpoint.model, "prompt": prefix + scored, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
     request = urllib.request.Request(  # noqa: S310
@@ -291,8 +292,8 @@ def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
     misses = sum(gap > 0 for gap in gaps)
     same_text = None
     if scored["whole"]:
-        decoded = _plain(scored["decoded"])
-        same_text = all(_plain(text) in decoded for text in texts)
+        decoded = _printable_ascii(scored["decoded"])
+        same_text = all(_printable_ascii(text) in decoded for text in texts)
     return {
         "tokens": len(gaps),
         "misses": misses,
@@ -328,7 +329,7 @@ def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
     return {"answers": answers, "left": scorings[-1]["left"], "seconds": round(seconds, 1), "why": last_why}
 
 
-def _plain(text: str) -> str:
+def _printable_ascii(text: str) -> str:
     """The printable ASCII of a text: decoding token by token breaks characters that take several tokens."""
     return "".join(character for character in text if "!" <= character <= "~")
 

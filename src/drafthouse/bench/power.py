@@ -112,7 +112,7 @@ def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
             return Meter(open_source())
         except Unreadable as error:
             reasons.append(str(error))
-    return Meter(None, "; ".join(reasons))
+    return Meter(source=None, why="; ".join(reasons))
 
 
 def spent(meter: Meter, before: Reading | None, after: Reading | None) -> EnergySpan | None:
@@ -191,7 +191,7 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
             mean_w = energy / seconds
         if idle_j is not None:
             above_idle_j = energy - idle_j
-            idle_w = idle_j / seconds if seconds else idle_w
+            idle_w = idle_j / seconds if seconds else idle_w  # the mean over all spans, not that of the last step
         if output_tokens:
             j_per_output_token = energy / output_tokens
     elif not why:

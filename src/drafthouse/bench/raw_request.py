@@ -30,12 +30,12 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
     answer = read_answer(_events_of(record, not_streamed))
     status, error = outcome_of(record, answer, endpoint)
     sent_s = record.began_s if record.sent_s is None else record.sent_s
-    times, pieces = answer.token_times_s, answer.reasoning_pieces + answer.text_pieces
+    times, chunk_lengths = answer.token_times_s, answer.reasoning_pieces + answer.text_pieces
     e2el = ttft = ttfat = None
     if times:
         e2el = (times[-1] - sent_s) * 1000
     if not_streamed:
-        times, pieces, answer.first_answer_s = [], [], None
+        times, chunk_lengths, answer.first_answer_s = [], [], None  # all came at once: only the end is measured
     if times:
         ttft = (times[0] - sent_s) * 1000
     if answer.first_answer_s is not None:
@@ -52,8 +52,8 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "status": status,
         "error": endpoint.without_key(error) if error else None,
         "http_status": record.http_status,
-        "throttled": record.throttled,
-        "throttled_s": round(record.throttled_s, 3),
+        "throttled": record.rate_limited,
+        "throttled_s": round(record.rate_limited_s, 3),
         "started_s": round(sent_s - zero_s, 6),
         "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens,
@@ -69,8 +69,8 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "text": answer.text,
         "reasoning_text": answer.reasoning_text,
         "tool_calls": answer.tool_calls or None,
-        # Characters in each chunk; without speculation a chunk is one token.
-        "pieces": pieces,
+        # Characters in each chunk (not the "pieces" of samples.py); without speculation a chunk is one token.
+        "pieces": chunk_lengths,
         "gate": ask.gate,
         "timings": answer.timings,
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,

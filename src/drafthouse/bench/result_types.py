@@ -59,9 +59,9 @@ class Request(Cost):
     temperature: float
     error: str | None
     http_status: int | None
-    throttled: int
-    throttled_s: float
-    started_s: float
+    throttled: int  # answers with HTTP 429 before this one
+    throttled_s: float  # the waits after them
+    started_s: float  # since the start of the step; in a result since that of the first step
     max_tokens: int
     cached_tokens: int | None
     ttft_ms: float | None
@@ -100,10 +100,10 @@ class Snapshot(Counts):
 
 
 class Counted(TypedDict):
-    """The output tokens of ``answers`` answers, by the engine's counters and by its usage."""
+    """The output tokens of some answers by two sources, and the number of these answers."""
 
-    engine: int
-    usage: int
+    engine: int  # by the engine's counters
+    usage: int  # by the usage of the answers
     answers: int
 
 
@@ -156,20 +156,20 @@ class GpuSpan(TypedDict):
 
 
 class PowerMeter(TypedDict):
-    """The power meter: its source, or ``why`` it has none; its devices; the power of the idle machine in W."""
+    """The power meter of a step."""
 
-    source: str | None
-    why: str | None
+    source: str | None  # what it reads, for people; None without a meter
+    why: str | None  # why it has no source, or lost it
     devices: list[str]
-    idle_w: float | None
+    idle_w: float | None  # the power of the idle machine; None: not measured
 
 
 class WarmUp(TypedDict):
-    """The numbers of warm-up requests, and the error of the first failed one."""
+    """The warm-up requests of an arm."""
 
     sent: int
     failed: int
-    error: str | None
+    error: str | None  # of the first one that failed
 
 
 class TokenizerUse(TypedDict):
@@ -203,7 +203,7 @@ class EngineSeen(StartFacts, total=False):
 
 
 class StepArm(TypedDict):
-    """One arm's part of a step; ``memory`` in bytes or tokens by name, ``log`` has log lines about drafting."""
+    """One arm's part of a step."""
 
     model_id: str
     base_url: str
@@ -216,8 +216,8 @@ class StepArm(TypedDict):
     token_ids: list[TokenIds]
     warmup: WarmUp
     engine: NotRequired[EngineSeen]
-    memory: NotRequired[dict[str, int]]
-    log: NotRequired[str]
+    memory: NotRequired[dict[str, int]]  # bytes or tokens, by name
+    log: NotRequired[str]  # the engine's lines about drafting
 
 
 class StepSettings(TypedDict):
@@ -252,7 +252,7 @@ class StepResult(Begun):
     disturbed: NotRequired[str]
     """The disturbance that remained after the step was repeated."""
     waited: NotRequired[Waited]
-    cost_s: NotRequired[float]
+    cost_s: NotRequired[float]  # seconds of the step and of the start of its servers
     scoring: NotRequired[Scoring]
 
 

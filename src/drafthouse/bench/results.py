@@ -23,7 +23,7 @@ from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .output_scoring import scored_rows, scoring_of
 from .power import power_of
 from .result_types import ACCEPTANCE_SOURCES
-from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
+from .samples import LEAST_PIECES, disturbances, measured_tpot, rate_limit_sentences
 from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
 from .sse import DRAFT_COUNTS
 from .usage_check import arm_contradictions
@@ -61,7 +61,7 @@ SCHEMA = "drafthouse.result/1"
 
 #: The statuses other than "ok", with the words for people.
 _NOT_OK: dict[NotOk, str] = {FAILED: "failed", CUT_OFF: "cut off", EMPTY: "empty", NO_USAGE: "without usage"}
-_NAMES: dict[str, Literal["ttft_ms", "ttfat_ms", "tpot_ms", "e2el_ms"]] = {
+_LATENCY_KEYS: dict[str, Literal["ttft_ms", "ttfat_ms", "tpot_ms", "e2el_ms"]] = {
     "ttft": "ttft_ms",
     "ttfat": "ttfat_ms",
     "tpot": "tpot_ms",
@@ -148,6 +148,7 @@ def assemble(
     arm_steps = [step for step in steps if arm in step["arms"]]
     if not arm_steps:
         raise ValueError(f"no step measured the arm {arm!r}")
+    # The last step tells whether meter and tokenizer worked to the end; the first one has the run's date and settings.
     first, last, begun = arm_steps[0], arm_steps[-1], begun_s(arm_steps)
     measured = _Measurements()
     machine: list[GroupMachine] = []
@@ -203,7 +204,7 @@ def _groups(measured: _Measurements, head: Head, meter: PowerMeter | None) -> di
     groups: dict[str, Numbers] = {}
     for name in dict.fromkeys(str(span["group"]) for span in measured.spans):
         group_measured = measured.of_group(name)
-        groups[name] = {**head, **_numbers(group_measured, None), "power": group_measured.power_used(meter)}
+        groups[name] = {**head, **_numbers(group_measured, log=None), "power": group_measured.power_used(meter)}
     return groups
 
 
@@ -217,14 +218,14 @@ def _numbers(measured: _Measurements, log: str | None) -> Measured:
     by_status = Counter(request["status"] for request in requests)
     complete = _whole_answers(requests)
     duration = math.fsum(span["duration_s"] for span in measured.spans)
-    tokens_in = cached = without_tpot = throttled = 0
+    tokens_in = cached = without_tpot = rate_limited = 0
     for request in complete:
         tokens_in += request["input_tokens"] or 0
         cached += request["cached_tokens"] or 0
         # An answer that was not streamed has 0 chunks, and no TPOT by design.
         without_tpot += measured_tpot(request) is None and request["chunks"] != 0
     for request in requests:
-        throttled += bool(request.get("throttled"))
+        rate_limited += bool(request.get("throttled"))
     tokens_out = _output_tokens(requests)
     request_throughput = output_throughput = total_throughput = None
     if duration:
@@ -240,7 +241,7 @@ def _numbers(measured: _Measurements, log: str | None) -> Measured:
         "empty": by_status[EMPTY],
         "no_usage": by_status[NO_USAGE],
         "without_tpot": without_tpot,
-        "throttled": throttled,
+        "throttled": rate_limited,
         "total_input_tokens": tokens_in,
         "total_output_tokens": tokens_out,
         "total_cached_tokens": cached,
@@ -263,7 +264,7 @@ def _output_tokens(requests: Iterable[Request]) -> int:
 
 def _latencies(complete: Sequence[Request]) -> Latencies:
     latencies: dict[str, float | None] = {}
-    for name, field_name in _NAMES.items():
+    for name, field_name in _LATENCY_KEYS.items():
         values = []
         for request in complete:
             value = measured_tpot(request) if name == "tpot" else request[field_name]
@@ -292,16 +293,16 @@ def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], 
     if from_answers and any(map(_counts_its_drafts, _whole_answers(requests))):
         return from_answers  # where one answer has counts, an answer without them drafted nothing
     increases: list[Counts] = []
-    gauges: list[float] = []
+    gauges: list[float] = []  # mean acceptance lengths, of an engine without counters
     for reading in counters:
         increase = difference(reading["before"], reading["after"])
         if increase is not None:
             increases.append(increase)
         if length := reading["after"].get("length"):
             gauges.append(length)
-    if not increases or len(increases) < len(counters):
+    if not increases or len(increases) < len(counters):  # the sum is unknown if one increase is
         unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
-        return from_answers or acceptance_from_log(log or "") or acceptance(None, unknown)
+        return from_answers or acceptance_from_log(log or "") or acceptance(source=None, counts=unknown)
     counted = acceptance("metrics", total(increases))
     drafted = counted["spec_decode_draft_tokens"] or counted["spec_decode_num_drafts"]
     if drafted and from_answers:
@@ -355,7 +356,7 @@ def summary_lines(result: ArmResult) -> list[str]:
     ]
     lines += _without_tpot_lines(result)
     by_arm = {result["arm"]: result}
-    lines += map("Throttled: {}.".format, throttled(by_arm))
+    lines += map("Throttled: {}.".format, rate_limit_sentences(by_arm))
     lines += [*_power_lines(result), *gpu_lines(result)]
     lines += map("Throttled: {}.".format, gpu_warnings(by_arm))
     if cached := result["total_cached_tokens"]:

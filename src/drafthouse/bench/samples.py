@@ -1,4 +1,7 @@
-"""Access to an arm's result: its requests, their TPOT, and what disturbed them. An arm is baseline or speculative."""
+"""Access to an arm's result: its requests, their TPOT, and what disturbed them. An arm is baseline or speculative.
+
+A gate is the check of an answer (a text, a schema, tool calls), by which speculation is seen not to change answers.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,12 @@ def measured_tpot(request: Request) -> float | None:
         return None
     least = min(request.get("output_tokens") or 0, LEAST_PIECES)
     gaps, chunks = request.get("itls_ms") or [], request.get("chunks")
-    if isinstance(chunks, int) and (chunks < least or (len(gaps) == chunks - 1 and pieces_of(gaps) < least)):
-        return None
+    if isinstance(chunks, int):  # files of other clients may lack it
+        if chunks < least:
+            return None
+        # Without the gap of every chunk, the pieces cannot be counted, and the file's TPOT is believed.
+        if len(gaps) == chunks - 1 and pieces_of(gaps) < least:
+            return None
     return float(value)
 
 
@@ -83,7 +90,7 @@ def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
     A disturbance is another client's traffic on the server, or a suspended machine (`foreign_traffic.py`). Results of
     older versions and engines without counters show none.
     """
-    pairs: list[tuple[CounterReading | GroupMachine, Disturbance]] = []
+    pairs: list[tuple[CounterReading | GroupMachine, Disturbance]] = []  # the group, and what disturbed it
     for reading in result.get("counters") or []:
         traffic = reading.get("foreign")
         # Contradictory token counts are not another client's traffic; `usage_check.py` reports them.
@@ -97,7 +104,7 @@ def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
     return [(str(part.get("group")), part.get("round"), str(mark["said"])) for part, mark in pairs if mark["polluted"]]
 
 
-def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
+def rate_limit_sentences(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
     """A sentence for each arm whose server answered HTTP 429; the times of such a request are those of its last try."""
     sentences = []
     for arm, result in result_by_arm.items():
@@ -113,15 +120,15 @@ def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
     return sentences
 
 
-def gave_nothing(request: Request) -> bool:
+def refused_or_empty(request: Request) -> bool:
     """True if a gate's request was refused or its answer is empty.
 
-    A gate checks that speculation did not change the answers, here by a text, a schema or tool calls. It counts such
-    a request as a wrong answer, not as a server failure. A gate that only compares answers cannot judge it: False.
+    Such a request counts as a wrong answer, not as a server failure: a server without tools refuses the request. A gate
+    that only compares the arms' answers cannot judge it: False.
     """
     refused = request.get("status") == "failed" and request.get("http_status") in REFUSALS
-    judged_by = (request.get("gate") or {}).keys() & {"contains", "schema", "tools"}
-    return bool(judged_by) and (refused or request.get("status") == "empty")
+    checks = (request.get("gate") or {}).keys() & {"contains", "schema", "tools"}
+    return bool(checks) and (refused or request.get("status") == "empty")
 
 
 def whole_prompt(prompt_id: object) -> str:

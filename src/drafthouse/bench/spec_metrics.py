@@ -40,12 +40,12 @@ def parse_counters(text: str) -> Snapshot:
     ``dialect`` is the engine's name, None if the text is from no supported engine. ``present`` is False if the engine
     shows no such counters. A counter that the engine does not have is None.
     """
-    snapshot = _empty_snapshot(0, None)
+    snapshot = _empty_snapshot(value=0, error=None)
     engine_samples: list[Sample] = []
     engine = None
     for sample in samples(text):
         if dialect := dialect_of(sample.name):
-            if dialect is not engine:
+            if dialect is not engine:  # a server has one engine; of several in a text the last one counts
                 engine, engine_samples = dialect, []
             engine_samples.append(sample)
     if engine is None:
@@ -72,7 +72,7 @@ def parse_counters(text: str) -> Snapshot:
 
 def unreadable(error: str) -> Snapshot:
     """A snapshot without counts, for a server whose counters cannot be read because of ``error``."""
-    return _empty_snapshot(None, error)
+    return _empty_snapshot(value=None, error=error)
 
 
 def is_late(snapshot: Snapshot) -> bool:
@@ -184,7 +184,7 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
         value = after[name]
         increase[name] = None if value is None else value - (before[name] or 0)
     new = after["per_position"]
-    old = [*before["per_position"], *[0] * len(new)]
+    old = [*before["per_position"], *[0] * len(new)]  # a position that was missing before was 0
     increase["per_position"] = [count - earlier for count, earlier in zip(new, old, strict=False)]
     if min([*(increase[name] or 0 for name in _COUNTED), *increase["per_position"]]) < 0:
         return None
@@ -269,12 +269,12 @@ def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     if metrics:
         return _from_spec_metrics(metrics)
     if timings:
-        counts = _empty_counts(None)
+        counts = _empty_counts(value=None)
         counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
         counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
         return acceptance("response", counts)
     if steps:
-        return acceptance("response", _empty_counts(None)) | {"spec_decode_acceptance_length": tokens / steps}
+        return acceptance("response", _empty_counts(value=None)) | {"spec_decode_acceptance_length": tokens / steps}
     return None
 
 
@@ -311,8 +311,9 @@ def acceptance_from_log(text: str) -> Acceptance | None:
             per_position = _added(per_position, [rate * (line.num_drafts or 0) for rate in line.rates])
     if not lines:
         return None
-    if len(lengths) == lines:
-        return acceptance("log", _empty_counts(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / lines}
+    if len(lengths) == lines:  # a log with mean lengths instead of counts
+        unknown = _empty_counts(value=None)
+        return acceptance("log", unknown) | {"spec_decode_acceptance_length": math.fsum(lengths) / lines}
     counts: Counts = {
         "num_drafts": round(sum(drafts)) if len(drafts) == lines else None,
         "draft_tokens": drafted,

@@ -29,14 +29,11 @@ class StoodStill(DrafthouseError):
 
 @dataclass(frozen=True)
 class _Moment:
-    """Seconds of three clocks: the monotonic one, one that also runs while the machine is suspended, and our work.
+    """Seconds of three clocks at one moment."""
 
-    Work is this thread's time on a CPU or in the queue for one: waiting for a busy CPU is not a standstill.
-    """
-
-    ran_s: float
-    boot_s: float
-    worked_s: float
+    ran_s: float  # monotonic; stops while the machine is suspended
+    boot_s: float  # also runs while the machine is suspended
+    worked_s: float  # this thread's time on a CPU or in the queue for one: a busy CPU is no standstill
 
 
 def _now() -> _Moment:
@@ -72,7 +69,7 @@ async def wait_for_standstill(
         now = _now()
         elapsed_s = now.ran_s - before.ran_s
         slept_s = now.boot_s - before.boot_s - elapsed_s
-        stood_s = elapsed_s - look_s - (now.worked_s - before.worked_s)
+        stood_s = elapsed_s - look_s - (now.worked_s - before.worked_s)  # neither asleep on purpose nor at work
         if slept_s > late_s:
             return f"the machine was suspended for {slept_s:,.0f} s"
         if stood_s > late_s:

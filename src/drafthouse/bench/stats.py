@@ -140,6 +140,7 @@ def _estimate(sample: Floats, low: float, high: float, confidence: float) -> Est
 def interval_ends(ordered: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
     """Both ends of :func:`median_interval` for arrays whose last axis is in ascending order."""
     n = ordered.shape[-1]
+    # Half-way to 1 at most, so that the confidence stays below 1.
     index, share = _order_statistics(n, min(confidence + EXTRA, (1.0 + confidence) / 2.0))
     next_index = min(index + 1, n - 1)
     low = np.asarray((1.0 - share) * ordered[..., index] + share * ordered[..., next_index])

@@ -49,7 +49,7 @@ WARMUP_TOKENS = 32
 #: After this many timeouts in a row a server's counters are not read any more.
 _MOST_TIMEOUTS = 2
 
-Stopped = Callable[["StepResult"], None]
+OnStopped = Callable[["StepResult"], None]
 
 
 async def warm_up(
@@ -86,7 +86,7 @@ def run_step(
     suites: Sequence[Suite],
     options: StepOptions,
     on_progress: Tell = lambda event: None,
-    on_stopped: Stopped = lambda step: None,
+    on_stopped: OnStopped = lambda step: None,
     gpus: Sequence[str] = (),
 ) -> StepResult:
     """Run `measure_step` and return its result."""
@@ -98,7 +98,7 @@ async def measure_step(
     suites: Sequence[Suite],
     options: StepOptions,
     on_progress: Tell = lambda event: None,
-    on_stopped: Stopped = lambda step: None,
+    on_stopped: OnStopped = lambda step: None,
     gpus: Sequence[str] = (),
 ) -> StepResult:
     """Measure a step and return it as plain data.
@@ -171,7 +171,7 @@ class _Step:
         self.group_machines: list[GroupMachine] = []
         self.current: _CurrentGroup | None = None
         self.counters: dict[str, Snapshot] = {}
-        self.timeouts = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)
+        self.timeouts = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)  # in a row, by arm
         self.done = 0
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
         self.measuring_since_s: float | None = None
@@ -245,7 +245,7 @@ class _Step:
         for endpoint in self.endpoints:
             ended = {record.ask.prompt_id for record in self.current.records[endpoint.arm]}
             unanswered = [f"{endpoint.arm}: {ask.prompt_id}" for ask in group.asks if ask.prompt_id not in ended]
-            pending += unanswered[: group.concurrency]
+            pending += unanswered[: group.concurrency]  # no more than these can be running
         return f"{group.key} was asked in round {group.round} (waiting or next: {listing(pending[:6])})"
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
@@ -278,22 +278,22 @@ class _Step:
         endpoints = self.in_turn(group.place + group.round)
         records: dict[str, list[Recording]] = {}
         ended: dict[str, list[Recording]] = {}
-        energy: dict[str, Tally] = {}
-        for endpoint in endpoints:
-            records[endpoint.arm], ended[endpoint.arm], energy[endpoint.arm] = [], [], Tally(self.meter)
+        tallies: dict[str, Tally] = {}
+        for endpoint in endpoints:  # ``ended`` is filled request by request, for a step that is stopped
+            records[endpoint.arm], ended[endpoint.arm], tallies[endpoint.arm] = [], [], Tally(self.meter)
         self.current = _CurrentGroup(group, before, ended)
         self.text = f"{group.key}, round {group.round}"
         self.sampler.forget()
         if group.concurrency == 1 and len(endpoints) > 1:
             for index, ask in enumerate(group.asks):
                 for endpoint in self.in_turn(index + group.round):
-                    with energy[endpoint.arm]:
+                    with tallies[endpoint.arm]:
                         record = await send(session, endpoint, ask)
                     records[endpoint.arm].append(record)
                     self.note_ended(endpoint, record)
         else:
             for endpoint in endpoints:
-                with energy[endpoint.arm]:
+                with tallies[endpoint.arm]:
                     records[endpoint.arm] = await closed_loop(
                         session, endpoint, group.asks, group.concurrency, partial(self.note_ended, endpoint)
                     )
@@ -303,7 +303,7 @@ class _Step:
         self.current = None
         for endpoint in self.endpoints:
             self.store_group(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
-            arm, tally = self.arms[endpoint.arm], energy[endpoint.arm]
+            arm, tally = self.arms[endpoint.arm], tallies[endpoint.arm]
             arm["power"].append({"round": group.round, "group": group.key, "span": tally.total()})
             if summaries := self.sampler.summaries(tally.turns):
                 arm["gpus"].append({"round": group.round, "group": group.key, "gpus": summaries})

@@ -173,7 +173,7 @@ def _check_bytes(requests: Sequence[Request]) -> str | None:
             answers += 1
             tokens += _usage(request)
             size += len(content_of(request).encode("utf-8", "replace"))
-    # Every token except the hidden ones is at least one byte of text.
+    # Every token except the hidden ones is at least one byte of text; fewer tokens than bytes are normal.
     if tokens <= size + HIDDEN_TOKENS * answers:
         return None
     return f"usage and the text disagree: {whole(tokens)} output tokens in {whole(size)} bytes of text"
@@ -185,6 +185,7 @@ def _check_chunks(requests: Sequence[Request]) -> str | None:
         if request.get("tool_calls"):
             continue
         answers += 1
+        # Fewer chunks than tokens are normal: with speculation a chunk carries several. More are a contradiction.
         if disagree(_usage(request), max(_usage(request), request.get("chunks") or 0), 1):
             too_few.append(request)
     if not too_few:

@@ -150,7 +150,7 @@ def check_before(args: argparse.Namespace) -> None:
     """Raise DrafthouseError for options that would fail only after the measurement, or with an unclear error."""
     problems = []
     if not args.base_url.startswith(("http://", "https://")):
-        found = without_passwords(f"://{args.base_url}").removeprefix("://")
+        found = without_passwords(f"://{args.base_url}").removeprefix("://")  # passwords are recognised behind ://
         do = "write it like http://127.0.0.1:8000"
         problems.append(Problem("invalid-option", found, "an address", do, "--base-url"))
     if args.result and not args.result.parent.is_dir():
@@ -172,7 +172,7 @@ def check_before(args: argparse.Namespace) -> None:
 
 
 class Progress:
-    """Progress on standard error: one line that is overwritten on a terminal, else a line every `QUIET_S`."""
+    """Progress on standard error: one line that is overwritten on a terminal, else a line every `QUIET_S` seconds."""
 
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
@@ -252,7 +252,7 @@ def measure(args: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple
         )
     except (KeyboardInterrupt, StoodStill) as error:
         if not stopped or not stopped[0]["arms"][endpoint.arm]["requests"]:
-            raise
+            raise  # no request had ended: there is nothing to show
         step = stopped[0]
         status = INTERRUPTED
         if isinstance(error, StoodStill):

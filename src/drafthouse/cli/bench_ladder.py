@@ -173,7 +173,8 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
     plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:
         path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
-        file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)), BAD if options.again else ())
+        head = heading(plan, profile=None, key=key_of(endpoint, suite, plan))  # a single server has no profile
+        file = LadderFile(path, head, BAD if options.again else ())
         for note in suite.get("notes", []):
             file.note(note)
         live = LiveTable(file, plan.load)

@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
-from ..cloud.vast.destroy import LIST_HEAD, LIST_NAMES, SETTLE_S, end
+from ..cloud.vast.destroy import LIST_HEAD, LIST_NAMES, SETTLE_S, end_rentals
 from ..cloud.vast.ledger import CONSOLE, FILE, Rental, read
-from ..cloud.vast.listing import listed
+from ..cloud.vast.listing import list_rentals
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError
 from ..core.exit_codes import DONE, INTERRUPTED, WARNED
@@ -79,7 +79,7 @@ def nothing_rented(ledger: Path, *, as_json: bool) -> int:
 
 def show(client: VastClient, ledger: Path, as_json: bool) -> int:
     """Print the instances that bill, with price and cost; return WARNED where one is not in the ledger."""
-    rows, notes, is_unexpected = listed(client, ledger)
+    rows, notes, is_unexpected = list_rentals(client, ledger)
     status = WARNED if is_unexpected else DONE
     if as_json:
         print_json("rentals", {"billing": records(LIST_NAMES, rows), "notes": notes})
@@ -103,12 +103,13 @@ def act(
     """Destroy this clone's instances; return the exit status. Raises DrafthouseError with those that may still bill."""
 
     def ask(question: str, sure: bool) -> bool | None:
+        """The user's answer, None without a terminal; --yes answers where ``sure``: our label, or a named instance."""
         if args.yes and sure:
             return True
         return confirmed(question)
 
     try:
-        ended = end(
+        ended = end_rentals(
             client,
             ledger,
             only=args.names or None,

@@ -25,6 +25,7 @@ from .parser import Parser, parser_of, print_json, records
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Hardware
 
+# Kinds of drafts: a smaller model; a head (a draft network made for one target); "builtin", a head inside the target.
 _COLUMNS = ("kind", "draft", "why")
 
 
@@ -43,27 +44,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the drafts of the model as a table or as JSON."""
     args = options().parse_args(argv)
     house = house_for()  # the catalogue and the profiles
-    key = model_named(args.model, house, "MODEL")
-    if house.models[key]["kind"] == "head":
-        found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
+    target = model_named(args.model, house, "MODEL")
+    if house.models[target]["kind"] == "head":
+        found, do = f"'{target}', which is a head", f"drafthouse drafts {house.models[target].get('head_for', 'MODEL')}"
         raise one_problem("target-is-a-draft", found, "a model", do, "MODEL")
-    rows = drafts_for(house, key)
+    rows = drafts_for(house, target)
     if args.gpu:
-        gains = _gains(house, key, hardware_of_catalogue(args.gpu, house))
+        gains = _expected_gains(house, target, hardware_of_catalogue(args.gpu, house))
         rows = [(kind, draft, f"{why}{gains.get(draft, '')}") for kind, draft, why in rows]
     if args.json:
-        print_json("drafts", {"target": key, "drafts": records(_COLUMNS, rows)})
+        print_json("drafts", {"target": target, "drafts": records(_COLUMNS, rows)})
     elif rows:
         print(table(_COLUMNS, rows))
     else:
-        print(f"the catalogue has no draft for {key}: drafthouse model add adds one; n-gram needs none")
+        print(f"the catalogue has no draft for {target}: drafthouse model add adds one; n-gram needs none")
     return DONE
 
 
-def _gains(house: House, target: str, card: str) -> dict[str, str]:
-    """The expected speed-up on a card by draft, as text to append; only drafts with a published acceptance rate."""
-    hardware: Hardware = {"id": card, **house.hardware[card]}
+def _expected_gains(house: House, target: str, hardware_id: str) -> dict[str, str]:
+    """By draft, the expected speed-up on a hardware, as text to append to the reason why the draft is listed.
+
+    Only of drafts with a published acceptance rate: without one, no speed-up can be computed.
+    """
+    hardware: Hardware = {"id": hardware_id, **house.hardware[hardware_id]}
     gains: dict[str, str] = {}
+    # Where several profiles have the same draft, the last one counts, as in `drafts_for`.
     for profile in published(house, target):
         if draft := find_model(profile["speculation"].get("draft", ""), house.models):
             gains[draft] = f"; {expected_words(expected_there(house, profile, hardware))}"

@@ -104,7 +104,7 @@ def folder_name(day: str, gpu: str, profile: str) -> str:
 def _check(proven: Proven, house: House) -> None:
     """Raise DrafthouseError where the profile was changed since it was measured, or does not exist."""
     name = proven.facts["profile"]
-    if name == LANE:
+    if name == LANE:  # a run of the GPU tests alone, without a profile
         return
     if name not in house.profiles:
         needed, do = "one of profiles/", "commit the profile with its evidence"

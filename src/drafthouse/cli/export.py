@@ -24,7 +24,7 @@ from ..profiles.own_entries import shown_path
 from ..profiles.workspace import every_own_folder, resolved_profile
 from ..report.report_types import ARMS
 from .parser import Parser, parser_of, reports_option
-from .profile_arguments import have_entries, overrides, set_option
+from .profile_arguments import add_missing_entries, overrides, set_option
 
 
 def options() -> Parser:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the files; print their paths, the report that proves the arm, and the source of the image's name."""
     args = options().parse_args(argv)
     target = TARGETS[args.to]
-    have_entries(args.profile, args.set)
+    add_missing_entries(args.profile, args.set)
     site = {**site_of(target), "profiles_dir": every_own_folder()}
     profile = resolved_profile(args.profile, site, overrides(args.set))
     evidence = evidence_of(args.reports, profile, args.report)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     winner, proof = None, "no kept report has these commands: measure them first"
     if evidence:
         winner, proof = evidence.winner, f"{printable(evidence.word)}, by {evidence.name}"
-    arm_choice = args.arm or winner or "both"
+    arm_choice = args.arm or winner or "both"  # no winner: there is no report, or it cannot say
     arms = ARMS if arm_choice == "both" else (arm_choice,)
     folder = args.output or WORK / "build" / profile["profile"] / "export"
     files = {}

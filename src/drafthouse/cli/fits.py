@@ -34,7 +34,7 @@ from ..models.fits import (
 from ..profiles.catalog import House
 from ..profiles.memory_fit import GB
 from ..profiles.model_names import find_model, model_named
-from ..profiles.token_counts import counted
+from ..profiles.token_counts import tokens_in
 from ..profiles.workspace import house_for
 from .model import read_entry
 from .parser import Parser, parser_of, print_json
@@ -66,7 +66,7 @@ def options() -> Parser:
 
 def context(text: str) -> int:
     """The number of tokens in an argument such as 32k or 40960; argparse shows the error."""
-    tokens = counted(text)
+    tokens = tokens_in(text)
     if not tokens:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 32k")
     return tokens
@@ -92,15 +92,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         about_model = {"model": model["name"], "engine": engine["name"], "context": args.context}
         print_json("fits", {**about_model, "rows": list(map(asdict, rows))})
         return DONE
-    bound = "at most " if "bound" in model else ""
+    at_most = "at most " if "bound" in model else ""  # the files give only an upper bound of the KV cache
     about = (
         f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
-        f" {bound}{kv_gb(model, engine, args.context):.2f} GB of KV cache for {args.context:,} tokens"
+        f" {at_most}{kv_gb(model, engine, args.context):.2f} GB of KV cache for {args.context:,} tokens"
         f" ({engine['name']})"
     )
     print(textwrap.fill(about, terminal_columns()) + "\n")
     head = ["hardware", "memory", "fits", "longest context", "at most"]
-    best = None
+    best = None  # the profile of the column "speculating"; without a bandwidth nothing can be expected
     if any(card["bandwidth_gb_s"] for card in cards.values()):
         best = _best_measured(model, house)
     if best:

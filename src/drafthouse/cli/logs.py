@@ -21,7 +21,7 @@ from typing import Any
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, WARNED
-from ..core.foreground import ended_like_ctrl_c
+from ..core.foreground import signals_as_ctrl_c
 from ..core.plain_text import printable
 from ..operate.logs import Source, Wish, source
 from ..operate.tunnel import hosts_of
@@ -59,7 +59,7 @@ def sources(args: argparse.Namespace) -> list[Source]:
 
 def _home(name: str, variables: Mapping[str, Any]) -> str:
     home = str(site_from({"drafthouse_home": variables.get("drafthouse_home")})["home"])
-    if home and "{{" not in home:
+    if home and "{{" not in home:  # only Ansible fills in a template
         if variables.get("ansible_connection") == "local":
             return str(Path(home).expanduser())
         # Over SSH a relative path starts at the user's home.
@@ -122,7 +122,7 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Show the logs. WARNED where those of a box could not be read, FAILED where those of all boxes could not."""
     args = options().parse_args(argv)
-    with ended_like_ctrl_c():
+    with signals_as_ctrl_c():
         viewer = Viewer(sources(args))
         try:
             failures = viewer.wait()

@@ -23,7 +23,7 @@ from ..core.exit_codes import DONE
 from ..core.forms import NAME
 from ..core.plain_text import printable
 from ..models.entry import NewEntry, made_entry
-from ..models.local_entries import shown, write_entry
+from ..models.local_entries import entry_lines, write_entry
 from ..models.repository import ModelName, read_model
 from ..profiles.catalog import House
 from ..profiles.workspace import ROOT, house_for
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.name:
         entry = replace(entry, id=args.name)
     path, changed = write_entry(entry, house, ROOT, f"drafthouse model add {args.model}")
-    print("\n".join(shown(entry, path, changed)))
+    print("\n".join(entry_lines(entry, path, changed)))
     return DONE
 
 

@@ -60,7 +60,7 @@ def _row(house: House, name: str) -> tuple[str, float, int, list[str]]:
     model = house.models[name]
     drafts = []
     for kind, draft, _reason in drafts_for(house, name)[:2]:
-        drafts.append("its own head" if kind == "builtin" else draft)
+        drafts.append("its own head" if kind == "builtin" else draft)  # builtin: a head inside the target
     return model["name"], round(model["weight_bytes"] / GB, 1), model["context"], drafts
 
 

@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     engine_id = next(key for key, entry in house.engines.items() if entry is engine)
     site = site_of_inventory(house.hardware[hardware]["inventory"])
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
-    profile = new_profile(Wish(target, hardware, engine_id, args.method, draft, args.name), house, site, kinds)
+    wish = Wish(target, hardware, engine_id, method=args.method, draft=draft, name=args.name)
+    profile = new_profile(wish, house, site, kinds)
     if args.only_print:
         print(profile.text(), end="")
         return DONE

@@ -17,7 +17,7 @@ from ..profiles.profile_types import Unchecked
 from ..profiles.workspace import inventory_path
 from .deployment import ansible_config
 from .parser import Parser, parser_of
-from .profile_arguments import have_entries, inventory_of, overrides, set_option
+from .profile_arguments import add_missing_entries, inventory_of, overrides, set_option
 from .rented import run_rented
 from .stoppable import run_stoppable
 
@@ -57,10 +57,11 @@ def environment() -> dict[str, str]:
     settings = {
         "ANSIBLE_CONFIG": str(ansible_config()),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
-        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONDONTWRITEBYTECODE": "",  # without bytecode, every start would compile some 400 files again
         "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or str(CACHES / "cache" / "pip"),
         "UV_CACHE_DIR": _uv_cache(),
     }
+    # LC_ALL overrides LC_CTYPE, which overrides LANG (POSIX).
     locale = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "C")
     if locale.upper().replace("-", "").endswith("UTF8"):
         return {**os.environ, **settings}
@@ -120,7 +121,7 @@ def run_for_profile(
     stop_after: bool = False,
 ) -> int:
     """Run playbooks for a profile. Ctrl-C stops what was started; --destroy ends rented boxes afterwards."""
-    have_entries(args.profile, args.set)
+    add_missing_entries(args.profile, args.set)
     inventory = inventory_of(args.profile, args.inventory)  # an unknown profile is an error here, before Ansible
     all_variables: Variables = {"profile": args.profile, "overrides": overrides(args.set), **variables}
     command_line = command(playbooks, inventory, all_variables, args.words)

@@ -13,7 +13,7 @@ from ..core.yaml_documents import yaml_of
 from ..profiles.catalog import House, load_house
 from ..profiles.inventory_variables import site_on
 from ..profiles.model_names import lacks_entry
-from ..profiles.overrides import changed
+from ..profiles.overrides import with_overrides
 from ..profiles.resolver import no_such_profile
 from ..profiles.workspace import ROOT, folders_by_inventory, house_for, resolved_profile
 from .parser import Parser, parser_of
@@ -50,18 +50,18 @@ def set_option(parser: Parser) -> None:
 def resolved(args: argparse.Namespace) -> ResolvedProfile:
     """The resolved profile that the arguments name; --set replaces the overrides of the inventory."""
     inventory = args.inventory or inventory_of(args.profile)
-    have_entries(args.profile, args.set, inventory)
+    add_missing_entries(args.profile, args.set, inventory)
     site, inventory_overrides = site_on(inventory, args.host)
     if args.runtime:
-        site["runtime"], site["runtime_asked"] = args.runtime, True
+        site["runtime"], site["runtime_asked"] = args.runtime, True  # not replaced where the profile lacks it
     return resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
 
 
-def have_entries(profile: str, settings: list[str], inventory: str | None = None) -> None:
+def add_missing_entries(profile: str, settings: list[str], inventory: str | None = None) -> None:
     """Add a catalogue entry for each model of a profile that has none; errors of the profile are found later."""
     house = house_for(inventory)
     if profile in house.profiles and profile not in house.broken:
-        overridden: Any = changed(house.profiles[profile], overrides(settings))
+        overridden: Any = with_overrides(house.profiles[profile], overrides(settings))
         speculation = overridden.get("speculation")
         draft = None
         if isinstance(speculation, dict):

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{models_dir}\n")
     print(table(["weights", "state", "GB", "last used"], [_row(entry, models_dir) for entry in entries]))
     unneeded = [entry for entry in entries if entry.removable]
-    freed = sum(entry.size for entry in unneeded) / 1e9
+    freed = sum(entry.size for entry in unneeded) / 1e9  # GB
     if not unneeded:
         print("\nnothing to remove")
     elif args.remove:

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cloud.vast.attempt import Rented, Waits, World
+from ..cloud.vast.attempt import Rented, RentSetup, Waits
 from ..cloud.vast.body import body_of
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import StillBilling
@@ -38,17 +38,17 @@ from ..cloud.vast.instances import ssh_address
 from ..cloud.vast.ledger import FILE, label_of, rentals
 from ..cloud.vast.local_state import state_folder
 from ..cloud.vast.offers import MOST_OFFERS, Limits, query_of
-from ..cloud.vast.rent import offered, rent
+from ..cloud.vast.rent import offers_to_rent, rent
 from ..cloud.vast.run_and_destroy import by_the_ledger
 from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
-from ..core.foreground import ended_like_ctrl_c
+from ..core.foreground import signals_as_ctrl_c
 from ..core.places import INSTALLED
 from ..core.plain_text import printable
 from ..profiles.inventory_variables import NEW, site_on
 from ..profiles.workspace import resolved_profile
 from .parser import Parser, parser_of
-from .profile_arguments import have_entries, overrides, set_option
+from .profile_arguments import add_missing_entries, overrides, set_option
 from .say import confirmed, say, write_now
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def options() -> Parser:
     parser.add_argument(
         "--max-total", type=positive, metavar="USD", help="maximum price per hour of all boxes together"
     )
-    parser.add_argument("--boxes", type=boxes, default=1, metavar="N", help="number of boxes (default: %(default)s)")
+    parser.add_argument("--boxes", type=quantity, default=1, metavar="N", help="number of boxes (default: %(default)s)")
     parser.add_argument(
         "--region",
-        type=region,
+        type=countries,
         default=(),
         metavar="CODES",
         help="two-letter country codes (SE or SE,NO), or 'same': all boxes in one country",
@@ -91,7 +91,7 @@ def options() -> Parser:
     parser.add_argument("--ssh-key", type=Path, metavar="FILE", help="public SSH key (default: from ~/.ssh)")
     parser.add_argument("--download-mbps", type=positive, default=Limits.download_mbps, help="minimum download rate")
     parser.add_argument(
-        "--reliability", type=share, default=Limits.reliability, help="minimum, 0 to 1 (default: %(default)g)"
+        "--reliability", type=fraction, default=Limits.reliability, help="minimum, 0 to 1 (default: %(default)g)"
     )
     parser.add_argument("--unverified", action="store_true", help="also machines that vast.ai has not verified")
     parser.add_argument(
@@ -99,7 +99,7 @@ def options() -> Parser:
     )
     parser.add_argument(
         "--ssh-wait-min",
-        type=minutes,
+        type=minutes_or_0,
         default=Waits.ssh_s / 60,
         help="maximum wait for SSH on a running box, 0: do not wait (default: %(default)g min)",
     )
@@ -125,7 +125,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def positive(text: str) -> float:
-    """A number above 0 and below a million, as an argument's type."""
+    """A number above 0 and below a million, as an argument's type; inf and nan are refused too."""
     try:
         value = float(text)
     except ValueError:
@@ -135,12 +135,12 @@ def positive(text: str) -> float:
     return value
 
 
-def minutes(text: str) -> float:
+def minutes_or_0(text: str) -> float:
     """A number of minutes, 0 included, as an argument's type."""
     return 0.0 if text == "0" else positive(text)
 
 
-def share(text: str) -> float:
+def fraction(text: str) -> float:
     """A fraction above 0 and up to 1, as an argument's type."""
     value = positive(text)
     if value > 1:
@@ -148,14 +148,14 @@ def share(text: str) -> float:
     return value
 
 
-def boxes(text: str) -> int:
+def quantity(text: str) -> int:
     """A number of boxes, not more than the offers of one search, as an argument's type."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_OFFERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_OFFERS}")
     return int(text)
 
 
-def region(text: str) -> tuple[str, ...]:
+def countries(text: str) -> tuple[str, ...]:
     """Two-letter country codes, or `SAME`, as an argument's type."""
     if text.strip().lower() == SAME[0]:
         return SAME
@@ -182,6 +182,7 @@ def public_key(named: Path | None, home: Path) -> str:
             "ssh-keygen -t ed25519, or name one: ARGS='--ssh-key FILE.pub'",
         )
     text = file.read_text("utf-8", errors="replace").strip()
+    # The text is sent to vast.ai, so a private key that was named by mistake must be recognised.
     if "PRIVATE" in text or len(text.splitlines()) != 1 or not text.startswith(("ssh-", "ecdsa-", "sk-")):
         raise one_problem("no-ssh-key", "not a public key", "one line: ssh-ed25519 ...", "name the .pub", str(file))
     return text
@@ -203,7 +204,7 @@ class Show:
     def status(self, text: str) -> None:
         """Overwrite the status line of a terminal; elsewhere print a line, but at most one in `_QUIET_S` seconds."""
         if self._terminal:
-            write_now(f"\r\x1b[K{printable(text)[:110]}", sys.stderr)
+            write_now(f"\r\x1b[K{printable(text)[:110]}", sys.stderr)  # cut: a line that wraps is not overwritten
         elif time.monotonic() >= self._next_status:
             self._next_status = time.monotonic() + _QUIET_S
             self.line(text)
@@ -222,12 +223,13 @@ def ask(question: str) -> bool:
     return answer
 
 
-def dry_run(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> None:
+def dry_run(setup: RentSetup, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> None:
     """Print the offers, and the request that would rent the cheapest; rent nothing."""
-    client = world.client
-    offers = offered(world, resolved, limits, fleet)
+    client = setup.client
+    offers = offers_to_rent(setup, resolved, limits, fleet)
     deadline = int(client.clock.now() + limits.hours * 3600)
-    body = body_of(resolved, label_of("0" * 10, deadline), deadline, limits.hours, client.url)
+    placeholder_id = "0" * 10  # the rental's id is drawn only when one is rented
+    body = body_of(resolved, label_of(placeholder_id, deadline), deadline, limits.hours, client.url)
     say(summary(offers, resolved, limits, fleet))
     print()
     for offer in offers[: fleet.boxes]:
@@ -244,12 +246,12 @@ def dry_run_without_key(
 ) -> None:
     """Print the search that would be sent, and from ``why`` how to give the key that vast.ai requires for it."""
     rental, (problem,) = resolved["rental"], why.problems
-    times = f"{fleet.boxes} boxes of " if fleet.boxes > 1 else ""
+    boxes = f"{fleet.boxes} boxes of " if fleet.boxes > 1 else ""
     filters = ",\n".join(
         f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in query_of(resolved, limits).items()
     )
     lines = [
-        f"would look for: {times}{rental['devices']} x {' or '.join(rental['vast_names'])}, {caps_text(limits, fleet)},"
+        f"would look for: {boxes}{rental['devices']} x {' or '.join(rental['vast_names'])}, {caps_text(limits, fleet)},"
         f" for {limits.hours:g} h",
         f"for {resolved['profile']}: disk {rental['disk_gb']} GB, download {rental['download_gb']:g} GB,"
         f" driver {rental['driver'] or 'any'} or newer, image {rental['image']}",
@@ -266,16 +268,16 @@ def rented_text(boxes: Sequence[Rented], profile: str) -> str:
     """The rented boxes, their cost ($), and the commands to measure on them and to destroy them, as text."""
     hour, total = math.fsum(box.price.hour for box in boxes), math.fsum(box.price.total for box in boxes)
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(box.deadline for box in boxes)))
-    end, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
+    ending, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
     if len(boxes) > 1:
-        end, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
+        ending, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
     measure = f"ansible-playbook site.yml -i vastai -e profile={profile}"
     if INSTALLED:
         measure = f"drafthouse run {profile}"
     return "\n".join(
         [
             *map(_box_lines, boxes),
-            f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {end}",
+            f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {ending}",
             f"measure    {measure}",
             f"end        make destroy   (only {which}: make destroy ARGS={boxes[0].instance})",
         ]
@@ -291,7 +293,10 @@ def _box_lines(box: Rented) -> str:
 
 
 def status_of_stop(announced: Sequence[str]) -> int:
-    """The exit status after Ctrl-C. Raises StillBilling where a rental with one of these ids is still open."""
+    """The exit status after Ctrl-C. Raises StillBilling where a rental with one of these ids is still open.
+
+    ``announced``: the rental ids of this run. `rent` has already destroyed what it could when this is called.
+    """
     ledger = state_folder() / FILE
     by_id = rentals(ledger) if announced else {}
     still_open = [by_id[rental] for rental in announced if rental in by_id and by_id[rental].is_open]
@@ -306,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     announced: list[str] = []
     try:
-        with ended_like_ctrl_c():
+        with signals_as_ctrl_c():
             return act(args, announced)
     except KeyboardInterrupt:
         return status_of_stop(announced)
@@ -314,17 +319,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def act(args: argparse.Namespace, announced: list[str]) -> int:
     """Rent, or make a dry run. The ids of the rentals written to the ledger are added to ``announced``."""
-    have_entries(args.profile, args.set, args.inventory)
-    site, inventory_overrides = site_on(args.inventory, NEW)
+    add_missing_entries(args.profile, args.set, args.inventory)
+    site, inventory_overrides = site_on(args.inventory, NEW)  # NEW: a host that the inventory does not have yet
+    # --set replaces the overrides of the inventory, as for all verbs (`profile_arguments.resolved`).
     resolved = resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
-    fleet = Fleet(args.boxes, args.max_total or math.inf, args.region == SAME, args.all_or_nothing)
+    one_country = args.region == SAME
+    fleet = Fleet(args.boxes, args.max_total or math.inf, one_country, args.all_or_nothing)
     limits = Limits(
-        min(args.max_price or math.inf, fleet.max_total),
-        args.hours,
-        args.download_mbps,
-        args.reliability,
+        # One box may not cost more than all boxes together may.
+        max_price=min(args.max_price or math.inf, fleet.max_total),
+        hours=args.hours,
+        download_mbps=args.download_mbps,
+        reliability=args.reliability,
         verified=not args.unverified,
-        countries=() if fleet.one_country else args.region,
+        countries=() if one_country else args.region,
     )
     show = Show()
     query_of(resolved, limits)  # an error of the profile is raised before a key is required
@@ -336,20 +344,20 @@ def act(args: argparse.Namespace, announced: list[str]) -> int:
             raise
         dry_run_without_key(resolved, limits, fleet, url, error)
         return DONE
-    world = World(
+    setup = RentSetup(
         VastClient(key, url, tell=show.line),
-        state_folder() / FILE,
-        show.line,
-        show.status,
-        (lambda question: True) if args.yes else ask,
+        ledger=state_folder() / FILE,
+        tell=show.line,
+        show_progress=show.status,
+        ask=(lambda question: True) if args.yes else ask,
         ssh_answers=partial(ssh_answers, state_folder() / "known_hosts"),
         announced=announced,
     )
     if args.dry_run:
-        dry_run(world, resolved, limits, fleet)
+        dry_run(setup, resolved, limits, fleet)
         return DONE
     waits = Waits(boot_s=args.wait_min * 60, ssh_s=args.ssh_wait_min * 60, poll_s=args.poll_s, look_s=args.look_s)
-    outcome = rent(world, resolved, limits, public_key(args.ssh_key, Path.home()), waits, fleet)
+    outcome = rent(setup, resolved, limits, public_key(args.ssh_key, Path.home()), waits, fleet)
     if outcome is None:
         show.line("nothing was rented")
         return FAILED

@@ -22,7 +22,7 @@ from pathlib import Path
 from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
 from ..cloud.vast.ledger import FILE
 from ..cloud.vast.local_state import state_folder
-from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, run_then_destroy
+from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, RunSetup, run_then_destroy
 from ..core.errors import one_problem
 from .parser import Parser, parser_of
 from .say import say
@@ -83,8 +83,8 @@ def run_rented(command: Sequence[str], destroy: str, inventory: str, patience_s:
     client = VastClient(
         key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL, tell=say
     )
-    world = World(client, state_folder() / FILE, tell=say, patience_s=patience_s)
+    setup = RunSetup(client, state_folder() / FILE, tell=say, patience_s=patience_s)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "run.json"
         environment = {**os.environ, RUN_FILE: str(file)}
-        return run_then_destroy(command, destroy, world, environment, lambda: instances_in(file))
+        return run_then_destroy(command, destroy, setup, environment, lambda: instances_in(file))

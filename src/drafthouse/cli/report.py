@@ -125,6 +125,7 @@ def make_again(args: argparse.Namespace) -> Written:
         )
     data = checked(old_report, Map({"resolved": RESOLVED}, others=True), str(file))["resolved"]
     inputs = result(folder / "baseline.json"), result(folder / "speculative.json"), lasting(cast("KeptProfile", data))
+    # Only some runs have these two: the arm with the engine's default settings, and a load sweep.
     stock_file, ladder_file = folder / "stock.json", folder / "ladder.json"
     stock = result(stock_file) if stock_file.is_file() else None
     ladder = checked_ladder(_mapping(ladder_file), str(ladder_file)) if ladder_file.is_file() else None

@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         names = [column.replace(" ", "_").replace("-", "") for column in _COLUMNS]
         print_json("reports", {"reports": records(names, rows)})
     elif not rows and args.profile and (measured := sorted({folder.parent.name for folder in folders(args.reports)})):
+        # There are reports, only not of this profile: the name is probably misspelt.
         found, needed = f"no report of '{args.profile}'", "a profile that was measured"
         raise one_problem("no-such-report", found, needed, did_you_mean(args.profile, measured), str(args.reports))
     elif args.html:

@@ -11,12 +11,12 @@ import sys
 from typing import TextIO
 
 from ..core.plain_text import printable
-from ..core.typed import typed
+from ..core.typed import with_verbs
 
 
 def say(text: str) -> None:
     """Print text to stdout. Control characters are replaced, and in a wheel `make` targets become verbs."""
-    write_now("\n".join(map(printable, typed(text).splitlines())) + "\n", sys.stdout)
+    write_now("\n".join(map(printable, with_verbs(text).splitlines())) + "\n", sys.stdout)
 
 
 def confirmed(question: str) -> bool | None:

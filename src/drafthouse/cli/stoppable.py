@@ -32,6 +32,8 @@ _PROGRESS_S = 2.0  # without output, before a line shows that cleanup goes on
 _SITE = "site.yml"
 # The phases (Ansible tags) of site.yml that start servers.
 _SERVING_PHASES = {"all", "settle", "experiment", "report"}
+# Options of ansible-playbook whose value may be a YAML file, which is then no playbook.
+_FILE_OPTIONS = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "--private-key", "--key-file")
 
 
 def options() -> Parser:
@@ -43,14 +45,13 @@ def options() -> Parser:
 
 def playbook_of(command: Sequence[str], name: str, *more: str) -> list[str]:
     """The command line ``command`` with its playbooks replaced by ``name``: same inventory, variables and limits."""
-    at = [index for index, word in enumerate(command) if word.endswith(".yml") and command[index - 1] not in _OPTIONS]
-    first = at[0] if at else 1
-    rest = [word for index, word in enumerate(command) if index > first and index not in at]
+    positions = []
+    for index, word in enumerate(command):
+        if word.endswith(".yml") and command[index - 1] not in _FILE_OPTIONS:
+            positions.append(index)
+    first = positions[0] if positions else 1  # without a playbook: behind the program's name
+    rest = [word for index, word in enumerate(command) if index > first and index not in positions]
     return [*command[:first], str(PLAYS / "playbooks" / name), *rest, *more]
-
-
-# Options of ansible-playbook whose value may be a YAML file.
-_OPTIONS = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "--private-key", "--key-file")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
     """Run a playbook's command and return its exit status; ``stop_after`` stops every server at the end."""
     if not stop_after:
-        return _run(command, stop_after, None)
+        return _run(command, stop_after, environment=None)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         # The run writes its last lines, with the verdict, into this file; they are shown after the servers stop.
         closing_lines = Path(folder) / "closing"
@@ -78,12 +79,14 @@ def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
 
 
 def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str] | None) -> int:
+    """Run the command in ``environment`` (None: this process's), and clean up after Ctrl-C; return the exit status."""
     serves = _starts_servers(command)
-    stop = Stop(tell=say, warned=True)  # the notice below is the warning
+    stop = Stop(tell=say, warned=True)  # the notice at the first Ctrl-C already says what a second one does
+    # The servers that interrupted.yml stops. A command that starts none, such as a download, leaves all of them alone.
     servers = "all" if stop_after else "of_run"
     if not serves:
         servers = "none"
-    cleanups: list[subprocess.Popen[bytes]] = []
+    cleanups: list[subprocess.Popen[bytes]] = []  # one after Ctrl-C, else empty
     stopped_at = 0.0
 
     def start_cleanup() -> None:
@@ -99,13 +102,14 @@ def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str
         status = run_until_stopped(child, stop, start_cleanup, _GRACE_S)
         stop.ending = True
         try:
-            if stop.received.count(signal.SIGINT) > 1:
+            if stop.received.count(signal.SIGINT) > 1:  # the second Ctrl-C came before the run had ended
                 _terminate(*cleanups)
                 raise KeyboardInterrupt
             if cleanups:
                 return _finish_cleanup(cleanups[0], stopped_at)
             if stop_after:
                 say("stopping what was started")
+                # If both fail, the status of the stop counts: servers may still run.
                 status = _run_playbook(playbook_of(command, "stop.yml")) or status
         except KeyboardInterrupt:
             say("left as it is; make stop stops it")
@@ -164,24 +168,27 @@ def _wait_for(child: subprocess.Popen[bytes]) -> int:
 
 
 def _terminate(*children: subprocess.Popen[bytes]) -> None:
+    """End playbooks with all processes of their sessions, and wait for them."""
     for child in children:
         os.killpg(child.pid, signal.SIGTERM)
         child.wait()
 
 
 def _show_output(child: subprocess.Popen[bytes]) -> int:
+    """Show the lines that Drafthouse's own actions print, and all lines if the playbook failed; return its status."""
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
     started_at = shown_at = time.monotonic()
     lines: list[str] = []
-    rest = b""
+    rest = b""  # an incomplete line
     while True:
-        ended = child.poll() is not None
+        ended = child.poll() is not None  # before the last read, which then finds all output
         *complete, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
         for data in complete:
             line = data.decode("utf-8", "replace")
             lines.append(line)
-            if line.startswith("  ") and "..." not in line:  # what an action of Drafthouse prints, not its progress
+            # Drafthouse's actions indent their lines by two blanks; "..." marks progress, which is not shown again.
+            if line.startswith("  ") and "..." not in line:
                 say(line)
                 shown_at = time.monotonic()
         if ended:

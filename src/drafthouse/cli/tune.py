@@ -58,7 +58,7 @@ from ..tuning.space import catalogue_space
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
 from ..tuning.types import Space
 from .parser import Parser, parser_of
-from .profile_arguments import have_entries, inventory_of, overrides, set_option
+from .profile_arguments import add_missing_entries, inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog import House
@@ -77,14 +77,14 @@ class TuningJob:
 
     name: str
     inventory: str
-    profile: Profile
+    profile: Profile  # as it is in its file
     overrides: Unchecked
     """The changes of --set, made to the profile before the search."""
     resolved: ResolvedProfile
     space: Space
     prompts: TunePrompts
-    folder: Path
-    target: Path
+    folder: Path  # of the journal, the log and result.json
+    target: Path  # the file of the new profile
     search: str
     """Hash of all that the search depends on; a journal with another hash is not continued."""
 
@@ -125,7 +125,7 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     """The search that the arguments describe, with everything checked that can be checked without a box."""
     name = args.profile
     inventory = args.inventory or inventory_of(name)
-    have_entries(name, args.set, inventory)
+    add_missing_entries(name, args.set, inventory)
     base = overrides(args.set)
     site = site_on(inventory)[0]
     resolved = resolved_profile(name, site, base)
@@ -137,16 +137,17 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     prompts = prompts_for(resolved, suites[SUITE], uncut["suites"])
     space = Space(
         catalogue.families,
-        len(prompts.search),
-        len(prompts.final),
-        prompts.weight,
-        prompts.first,
-        catalogue.options,
-        catalogue.left_out,
+        prompts=len(prompts.search),
+        final_prompts=len(prompts.final),
+        final_weight=prompts.weight,
+        first_prompts=prompts.first,
+        options=catalogue.options,
+        left_out=catalogue.left_out,
     )
     target = args.to or _default_target(house, name)
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
+    # All that a trial's result or the choice depends on: a search with other inputs begins anew.
     inputs = [families, space.options, prompts.search, prompts.final, budget_s, inventory, args.words, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *inputs], default=str).encode()).hexdigest()[:16]
     folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
@@ -168,17 +169,17 @@ def check_target(path: Path) -> None:
 
     A profile that the tuner wrote is replaced, one that a person wrote is not.
     """
-    found = ""
+    unwritable = ""  # the reason, '' if it is writable
     if path.is_dir():
-        found = "a folder"
+        unwritable = "a folder"
     elif not path.parent.is_dir():
-        found = f"no folder {path.parent}"
+        unwritable = f"no folder {path.parent}"
     elif not os.access(path if path.exists() else path.parent, os.W_OK):
-        found = "a path that is not writable"
-    if found:
+        unwritable = "a path that is not writable"
+    if unwritable:
         raise one_problem(
             "file-unwritable",
-            found,
+            unwritable,
             "a file in an existing folder, for the new profile",
             "give --to FILE",
             str(path),
@@ -224,7 +225,7 @@ def search(job: TuningJob, budget_s: int, args: argparse.Namespace, begun: float
     if args.again:
         journal_file.unlink(missing_ok=True)
     journal = Journal(journal_file, job.search, early_s=time.monotonic() - begun)
-    end_at = time.monotonic() + budget_s - journal.spent_s
+    end_at = time.monotonic() + budget_s - journal.spent_s  # the budget covers all runs of this search
     show = Show(budget_s, journal.spent_s)
     if journal.resumed:
         show.line(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..addons.gateway import key_command
 from ..cloud.vast.local_state import state_folder
 from ..core.exit_codes import DONE
-from ..core.foreground import ended_like_ctrl_c
+from ..core.foreground import signals_as_ctrl_c
 from ..operate.tunnel import PORT, Tunnel, answers, hosts_of, tunnel, way_to
 from ..profiles.workspace import inventory_path
 from .parser import Parser, parser_of
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         way = way_to(hosts_of(inventory_path(args.inventory)), args.host, str(args.inventory))
         # Whichever signal ends this process, the context managers end ssh too.
-        with ended_like_ctrl_c(), tunnel(way, args.port, state_folder() / "known_hosts") as opened:
+        with signals_as_ctrl_c(), tunnel(way, args.port, state_folder() / "known_hosts") as opened:
             print(_usage(opened), flush=True)
             opened.wait()
     except KeyboardInterrupt:

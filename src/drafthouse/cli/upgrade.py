@@ -30,7 +30,7 @@ from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from ..core.places import CLOSING_FILE, WORK, playbook
 from ..profiles.inventory_variables import site_on
 from ..profiles.known_issues import issue_changes
-from ..profiles.overrides import changed
+from ..profiles.overrides import with_overrides
 from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import house_for, inventory_path, resolved_profile
 from ..report.archive import newest
@@ -75,7 +75,7 @@ def old_and_new(args: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProf
         do = "name another version, or with --from the one that the box has"
         raise one_problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION")
     house = house_for(args.inventory or inventory_of(args.profile))
-    engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[args.profile], settings)
+    engine, profile = house.engines[new["engine"]["id"]], with_overrides(house.profiles[args.profile], settings)
     changes = catalogue_changes(engine, profile, before, after)
     text = changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
     return old, new, "\n".join([text, *issue_changes(old, new)])
@@ -132,7 +132,7 @@ def judged(args: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedP
             str(args.reports),
         )
     (old, new), (before, after) = resolved, reports
-    comparison = compare(before, after, args.regression)
+    comparison = compare(before, after, args.regression)  # the second one is judged
     decision = decide(comparison)
     print(compared_text(comparison))
     print(f"{host}: {new if decision.keep == NEW else old} is kept")
@@ -141,7 +141,7 @@ def judged(args: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedP
         print(f"  report: {(report.path / 'report.html').resolve().as_uri()}")
     if decision.keep == NEW:
         return DONE
-    return FAILED if decision.judged else CANNOT_SAY
+    return FAILED if decision.judged else CANNOT_SAY  # both mean that the old version comes back
 
 
 def upgraded(args: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:
@@ -162,7 +162,7 @@ def upgraded(args: argparse.Namespace, plays: Plays, resolved: Mapping[str, Reso
         # The run failed on at least one box, or the doctor found a fault: every box gets the old version back.
         print(f"\n{new} is refused, for the reason above", file=sys.stderr)
         status_of = dict.fromkeys(hosts, FAILED)
-    if worse := [host for host, status in status_of.items() if status != DONE]:
+    if worse := [host for host, status in status_of.items() if status != DONE]:  # also the hosts that cannot say
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or see the output of the run above"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 EVERY_S, RETRY_S, SLOW_RETRY_S, JUMP_S, TOLERANCE_S, ASK_S = 10, 60, 600, 60, 3600, 300
 # Number of the failed try from which the box is also asked to stop, and from which its servers are ended.
 STOP_AT, OFF_AT = 5, 8
+# Requests that end the box: method, body, and the journal's line for an accepted one. The first is preferred.
 STEPS = ("DELETE", None, "destroyed"), ("PUT", {"state": "stopped"}, "stopped; its disk is still billed: make destroy")
 
 
@@ -201,18 +202,19 @@ class Watch:
     def end(self, send_request: Callable[[str, Data | None], int]) -> bool:
         """Destroy the box, or stop it if that is refused or fails STOP_AT times; return True if a request succeeds."""
         self.tries += 1
-        for verb, body, done in STEPS:
+        for verb, body, outcome in STEPS:
             status = send_request(verb, body)
             if 200 <= status < 300:
-                self.log(done)
+                self.log(outcome)
                 self.accepted += 1
                 # After three accepted requests the box still runs: ask to stop it too.
                 if body or self.accepted <= 3:
                     return True
             else:
                 self.log(f"{verb}: " + (f"status {status}" if status else "no answer"))
-                passing = not 400 <= status < 500 or status in (408, 425, 429)
-                if passing and self.tries < STOP_AT:
+                # A failure that may pass: try to destroy the box again later. It is stopped only from try STOP_AT on.
+                is_temporary = not 400 <= status < 500 or status in (408, 425, 429)
+                if is_temporary and self.tries < STOP_AT:
                     break
         return False
 
@@ -229,8 +231,8 @@ class Watch:
         is_accepted, max_wait, program = self.end(send_request), RETRY_S, f"{self.folder}/power_off.py"
         if self.tries >= OFF_AT and os.path.exists(program):
             words = sys.executable, program, self.folder
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-            self.log((done.stdout + done.stderr[-300:]).strip() or "no server here; this box still bills: make destroy")
+            proc = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            self.log((proc.stdout + proc.stderr[-300:]).strip() or "no server here; this box still bills: make destroy")
             is_accepted, max_wait = False, SLOW_RETRY_S
         self.wait = RETRY_S if is_accepted else min(max_wait, self.wait * 2)
         return self.wait

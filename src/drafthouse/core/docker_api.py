@@ -171,6 +171,7 @@ def output_of(raw: bytes) -> str:
 
 
 def _message(text: str) -> str:
+    """The ``message`` of the engine's error response, or the whole text where it is no such JSON."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

@@ -126,10 +126,9 @@ def json_of(text: str) -> Any:
 
 def check_depth(text: str) -> None:
     """Raise BadDocument where JSON nests deeper than `MOST_DEEP`."""
-    if (
-        text.count("[") + text.count("{") <= MOST_DEEP
-        or _deepest(_BRACKETS.findall(_STRING.sub('""', text))) <= MOST_DEEP
-    ):
+    if text.count("[") + text.count("{") <= MOST_DEEP:  # nearly every text: too few brackets to nest so deep
+        return
+    if _deepest(_BRACKETS.findall(_STRING.sub('""', text))) <= MOST_DEEP:
         return
     # Once more, to find the place: strings become blanks of the same length, so that positions stay.
     blanked = _STRING.sub(lambda string: " " * len(string.group()), text)
@@ -157,6 +156,7 @@ def _levels(run: str) -> int:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values. Raises BadDocument for a repeated key."""
     data = dict(pairs)
     if len(data) < len(pairs):
         seen: set[str] = set()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from .plain_text import printable, printable_lines, without_passwords
-from .typed import typed
+from .typed import with_verbs
 
 #: The number of problems of one file that are shown; the rest is only counted.
 FEW = 5
@@ -49,7 +49,7 @@ class Problem:
         if self.where:
             lines.append(f"where: {printable(self.where)}")
         for name, text in (("found", self.found), ("needed", self.needed), ("do", self.do)):
-            lines.append(f"{name}: {printable_lines(typed(text))}")
+            lines.append(f"{name}: {printable_lines(with_verbs(text))}")
         if self.code:
             lines.append(f"code: {self.code}")
         return lines

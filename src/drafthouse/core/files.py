@@ -107,11 +107,12 @@ def _state_of(path: Path) -> tuple[int, bytes | None] | None:
 
 
 def _write(path: Path, mode: int, content: bytes | None, before: tuple[int, bytes | None] | None) -> None:
+    """Create or change a folder (``content`` None) or a file, whose state was ``before`` (None: it did not exist)."""
     if content is None:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(mode)
         return
-    if before is not None and before[1] == content:
+    if before is not None and before[1] == content:  # only the mode differs
         path.chmod(mode)
         return
     replace_file(path, content, mode)

@@ -84,6 +84,7 @@ def _ports(variables: Mapping[str, str]) -> dict[str, int]:
 def _matching(environ: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, str]:
     variables = {}
     for name, value in sorted(environ.items()):
+        # The variables may go into supervisord's configuration, which cannot express a line break.
         if pattern.match(name) and not _SECRET.search(name) and "\n" not in value:
             variables[name] = value
     return variables

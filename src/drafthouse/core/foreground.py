@@ -74,7 +74,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
+def signals_as_ctrl_c() -> Iterator[None]:
     """Raise KeyboardInterrupt in the block for each of `SIGNALS`, so that its `finally` clauses run.
 
     SIGINT is set too: a shell makes the commands that it starts in the background ignore it.
@@ -112,7 +112,7 @@ def run_until_stopped(
         if number is not None and child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(number)
-        until = clock() + (grace_s if number else grace_s / 5)
+        until = clock() + (grace_s if number else grace_s / 5)  # None: no signal yet, the terminal may have sent one
         while child.poll() is None and clock() < until:
             sleep(POLL_S)
     child.wait()

@@ -85,5 +85,6 @@ class _Bounded(urllib.request.BaseHandler):
 
 
 def _pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the body as it arrives, so that its bounds are checked while it is read."""
     while piece := response.read1(_PIECE):
         yield piece

@@ -18,7 +18,7 @@ from .files import replace_file
 MIB = 1024**2
 #: The space reserved for the files of one step; a round of the longest suite takes a few MiB.
 ROOM_BYTES = 16 * MIB
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk, an exhausted quota
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
@@ -28,42 +28,42 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     """
     if isinstance(content, str):
         content = content.encode("utf-8")
-    give_room_back(path)
+    free_reserved_space(path)
     try:
-        replace_file(path, content, None)
+        replace_file(path, content, mode=None)
     except OSError as error:
         raise DrafthouseError(_unwritten(path, len(content), error)) from error
     return path
 
 
 @contextlib.contextmanager
-def room_aside(path: Path, size: int = ROOM_BYTES) -> Iterator[None]:
+def reserved_space(path: Path, size: int = ROOM_BYTES) -> Iterator[None]:
     """Reserve ``size`` bytes during the block, for the file that `write_whole` will write at ``path``.
 
     Raises DrafthouseError where the disk is full; a file system that cannot reserve space is not an error.
     """
-    room = _room_for(path)
+    room = _reserving_file(path)
     try:
         room.parent.mkdir(parents=True, exist_ok=True)
         with room.open("wb") as stream:
             os.posix_fallocate(stream.fileno(), 0, size)
     except OSError as error:
-        give_room_back(path)
+        free_reserved_space(path)
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise DrafthouseError(_unwritten(path, size, error)) from error
     try:
         yield
     finally:
-        give_room_back(path)
+        free_reserved_space(path)
 
 
-def give_room_back(path: Path) -> None:
+def free_reserved_space(path: Path) -> None:
     """Free the space reserved for the file at ``path``."""
     with contextlib.suppress(OSError):
-        _room_for(path).unlink(missing_ok=True)
+        _reserving_file(path).unlink(missing_ok=True)
 
 
-def _room_for(path: Path) -> Path:
+def _reserving_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.room")
 
 

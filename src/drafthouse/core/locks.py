@@ -29,7 +29,7 @@ _SUPERSEDED = Problem(
 )
 
 
-def take(
+def take_lock(
     file: IO[Any] | int,
     wait_s: float = math.inf,
     waiting: Callable[[], None] | None = None,
@@ -41,6 +41,7 @@ def take(
     where the file system has no locks (folders on NFS).
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    # First without waiting, so that ``waiting`` is called only if there is a wait.
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -51,7 +52,7 @@ def take(
                 return False
         if waiting:
             waiting()
-            waiting = None
+            waiting = None  # once
         if math.isinf(wait_s):
             fcntl.flock(file, kind)
             return True
@@ -59,10 +60,10 @@ def take(
 
 
 @contextmanager
-def held(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[IO[str]]:
+def locked_file(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[IO[str]]:
     """Lock a file for the block, however long the wait; create it if missing and yield it open. Raises OSError."""
     with path.open("a") as file:
-        take(file, waiting=waiting)
+        take_lock(file, waiting=waiting)
         yield file
 
 
@@ -71,13 +72,13 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
     """Hold ``lock``, a file with the holder's pid, for the block; a process that already holds it is ended first.
 
     Such a holder is a job of an earlier run: jobs survive Ctrl-C and a lost connection. Raises DrafthouseError where it
-    does not end. Without ``end_others`` the holder may be a running measurement: it is left alone, and DrafthouseError
-    is raised at once.
+    does not end within `_PATIENCE_S`. Without ``end_others`` the holder may be a running measurement: it is left alone,
+    and DrafthouseError is raised at once.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         until = time.monotonic() + _PATIENCE_S
-        while not take(file, 0):
+        while not take_lock(file, 0):
             file.seek(0)
             holder = file.read().strip()
             if time.monotonic() > until or not holder.isdigit() or not end_others:

@@ -113,14 +113,14 @@ MESSAGES = (
 )
 
 
-def explained(text: str) -> Message | None:
+def known_message(text: str) -> Message | None:
     """The first entry of the table whose pattern matches in ``text``; None if none does."""
     return next((message for message in MESSAGES if re.search(message.pattern, text)), None)
 
 
-def latest(lines: list[str]) -> tuple[str, Message] | None:
+def last_known_message(lines: list[str]) -> tuple[str, Message] | None:
     """The last line that an entry of the table matches, and the entry; None if there is none."""
     for line in reversed(lines):
-        if message := explained(line):
+        if message := known_message(line):
             return line, message
     return None

@@ -21,7 +21,7 @@ from .documents import json_of
 from .errors import DrafthouseError, Problem, one_problem
 from .forms import DIGEST
 from .kept_file import write_whole
-from .locks import held
+from .locks import locked_file
 from .places import STATE
 
 FILE = "pins.json"
@@ -33,15 +33,12 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass
 class Pins:
-    """The pins. ``hub``: "repository@branch" to commit; ``images``: "name:tag" to digest; ``on``: these keys to a day.
+    """The pins. A box without a registry recognises an image by its id."""
 
-    ``ids``: "name:tag" to the image's id on the first box, by which a box without a registry recognises the image.
-    """
-
-    hub: dict[str, str] = field(default_factory=dict)
-    images: dict[str, str] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
-    on: dict[str, str] = field(default_factory=dict)
+    hub: dict[str, str] = field(default_factory=dict)  # "repository@branch" to commit
+    images: dict[str, str] = field(default_factory=dict)  # "name:tag" to digest
+    ids: dict[str, str] = field(default_factory=dict)  # "name:tag" to the image's id on the first box
+    on: dict[str, str] = field(default_factory=dict)  # these keys to the day of the pin, YYYY-MM-DD
 
 
 def is_commit(revision: str) -> bool:
@@ -149,7 +146,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Lock the file against other runs of this clone. Raises DrafthouseError where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with held(path.with_name(f".{path.name}.lock")):
+        with locked_file(path.with_name(f".{path.name}.lock")):
             yield
     except OSError as error:
         found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"

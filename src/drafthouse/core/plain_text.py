@@ -14,8 +14,6 @@ _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 _BREAKS = frozenset("\n\t\u2028\u2029")
 # Unicode categories: control (colours, cursor moves, U+0085, a line break in YAML), format, private use, surrogate.
 _NOT_SHOWN = ("Cc", "Cf", "Co", "Cs")
-
-
 #: The user and the password before the host of a URL, such as `http://me:secret@host`.
 _PASSWORD = re.compile(r"(?<=://)[^\s/@:]*:[^\s/@]*@")
 

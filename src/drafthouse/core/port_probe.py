@@ -10,7 +10,7 @@ from typing import Any
 _MOST_AT_ONCE = 16
 
 
-def knock(doors: Sequence[Mapping[str, Any]], timeout_s: float = 2.0) -> list[dict[str, Any]]:
+def probe_ports(doors: Sequence[Mapping[str, Any]], timeout_s: float = 2.0) -> list[dict[str, Any]]:
     """Each door (a mapping with address and port) with two more keys: ``answers`` and ``source``.
 
     ``answers`` is True if it accepts a connection. ``source`` is this machine's address on that route, '' without one.

@@ -94,7 +94,7 @@ def shown_together(lines: Iterable[str]) -> str:
         else:
             latest[event.get("item")] = event
     if len(latest) > 1:
-        latest.pop(None, None)
+        latest.pop(None, None)  # the event of the whole task says less than those of its items
     if together := "; ".join(map(shown, latest.values())):
         output.append(together)
     return "\n    ".join(map(printable, output))

@@ -51,6 +51,7 @@ def known_secrets(environ: Mapping[str, str], files: Iterable[Path] = ()) -> set
 
 
 def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a secret, without the first and the last line of a PEM file, which are no secret."""
     kind = Whole if "-----BEGIN" in text else str  # lines of a PEM file only count as a whole
     for line in text.splitlines():
         if "-----" not in line:

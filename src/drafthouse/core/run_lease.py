@@ -25,17 +25,17 @@ _PIDS = Path("/proc/self/ns/pid")
 
 @dataclass(frozen=True)
 class Lease:
-    """The run on a home: ``what`` is its command, ``phase`` what it does now. ``began_unix_s`` is only shown."""
+    """The run on a home, and the process by which it is known to live."""
 
     pid: int
     start: str
     """The process's start in clock ticks since boot, because a pid alone is used again."""
     machine: str
     """The boot of a machine and the pid namespace in which the pid is valid (`this_machine`)."""
-    host: str
-    what: str
-    phase: str
-    began_unix_s: float
+    host: str  # the name of that machine, for people
+    what: str  # the run's command
+    phase: str  # what it does now
+    began_unix_s: float  # only shown
 
     @property
     def token(self) -> str:
@@ -121,6 +121,6 @@ def refused(lease: Lease, home: str) -> Problem:
 
 def parsed_look(text: str) -> tuple[bool, int, int, str]:
     """The output of `look_command`: True if the home exists, the file's time (unix s; 0: none), now, its text."""
-    lines: list[str] = [*text.splitlines(), "", "", "", ""]
+    lines: list[str] = [*text.splitlines(), "", "", "", ""]  # padded, in case the command printed less
     times = [int(word) if word.strip().isdigit() else 0 for word in lines[1:3]]
     return lines[0].strip() == "home", times[0], times[1], lines[3].strip()

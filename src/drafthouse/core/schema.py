@@ -35,14 +35,13 @@ class Form:
 
 @dataclass(frozen=True)
 class Value:
-    """A text, number or boolean. ``choices`` are the valid words; ``low`` and ``high`` are inclusive limits."""
+    """A text, number or boolean."""
 
     type: type = str
-    required: bool = False
-    null: bool = False
-    """True if null is valid too, here and in the shapes below: programs write null for an unknown value."""
-    choices: tuple[str, ...] = ()
-    low: float | None = None
+    required: bool = False  # True if the key must be present; here and in the shapes below
+    null: bool = False  # True if null is valid too: programs write it for an unknown value; here and below
+    choices: tuple[str, ...] = ()  # the valid words; empty: any
+    low: float | None = None  # inclusive limits; None: none
     high: float | None = None
     form: Form | None = None
 
@@ -58,25 +57,22 @@ class List:
 
 @dataclass(frozen=True)
 class Map:
-    """A mapping with named fields. Another key is a problem, unless ``others`` is True.
-
-    ``one_of``: exactly one of the fields must be present.
-    """
+    """A mapping with named fields."""
 
     fields: Mapping[str, Shape]
     required: bool = False
-    one_of: bool = False
-    others: bool = False
+    one_of: bool = False  # True if exactly one of the fields must be present
+    others: bool = False  # False if any other key is a problem
     null: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """A mapping from free names, such as ids of the catalogue, to entries of one shape; ``names`` is their form."""
+    """A mapping from free names, such as ids of the catalogue, to entries of one shape."""
 
     entries: Shape
     required: bool = False
-    names: Form | None = None
+    names: Form | None = None  # the form of the names; None: any text
     null: bool = False
 
 
@@ -147,7 +143,7 @@ def check_text(data: object, findings: Findings, path: str = "") -> None:
         findings.add(
             "control-character",
             path,
-            f"{_plain(repr(data))}, which has the character {hidden}",
+            f"{_shortened(repr(data))}, which has the character {hidden}",
             "one line of text without control characters",
             "remove the character; a text over several lines of YAML is one line with '>-'",
         )
@@ -260,11 +256,11 @@ def _show(data: object) -> str:
     if data is None:
         return "nothing"
     if isinstance(data, str):
-        return _plain(repr(data))
-    return _plain(data)
+        return _shortened(repr(data))
+    return _shortened(data)
 
 
-def _plain(data: Any) -> str:
+def _shortened(data: Any) -> str:
     # str() raises ValueError for a whole number of more than 4,300 digits.
     if isinstance(data, int) and data.bit_length() > _SHOWN_BITS:
         return f"a number of {data.bit_length()} bits"

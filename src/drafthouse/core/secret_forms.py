@@ -1,10 +1,13 @@
 """Find known secrets in a text in every form: encoded, escaped, wrapped over lines, or in pieces.
 
-A text is searched twice. First with the escapes of JSON, URLs, HTML and shells undone and line ends removed: each form
-of a secret must stand in it whole. Then with letters and digits only ("dense"): a piece of a form is enough, so that
-it is found across lines of any width, indented, quoted or behind a log's prefix. Pieces are found through an index of
-all blocks of `_BLOCK` characters of all forms: each block of the text that begins at a multiple of `_BLOCK` is looked
-up in it, and a match is extended to both sides. Standard library only, Python 3.10.
+A form is one way to write a secret: as it is, in base64, as hexadecimal digits, ... A text is searched twice:
+
+1. With the escapes of JSON, URLs, HTML and shells undone and line ends removed. Each form must stand in it whole.
+2. "Dense": with letters and digits only. A piece of a form is enough, so that it is found across lines of any width,
+   indented, quoted or behind a log's prefix. An index has all blocks of `_BLOCK` characters of all forms. Each block of
+   the text that begins at a multiple of `_BLOCK` is looked up in it, and a match is extended to both sides.
+
+Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ _ESCAPE = re.compile(
 )
 _ANY_ESCAPE = re.compile(r"[\\%&\x1b]|0x")  # matches in every text that `_ESCAPE` matches in, but for line ends
 _LINE_END = re.compile(r"\\*\r?\n[ \t]*")
+# The groups of `_ESCAPE` that hold a number, and the number's base.
 _BASES = (
     ("code", 16),
     ("long", 16),
@@ -54,9 +58,9 @@ _BASES = (
     ("number", 10),
 )
 _WORDS = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
-_SIGNS = re.compile(r"[^A-Za-z0-9]+")
-_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalnum())
-_ENTITY = re.compile(r"&(?:amp|#\w{2,6});|%25|\\\\")
+_NOT_DENSE = re.compile(r"[^A-Za-z0-9]+")
+_ASCII_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())
+_ENTITY = re.compile(r"&(?:amp|#\w{2,6});|%25|\\\\")  # an escaped sign of an escape
 
 
 class Forms:
@@ -69,8 +73,9 @@ class Forms:
             if len(secret) >= SHORTEST:
                 forms |= _forms_of(secret)
                 dense_forms.update(_dense_forms_of(secret))
+        # The longest first: a form may be part of another one, which would no longer be found whole.
         self._forms = sorted(forms, key=len, reverse=True)
-        self._unescaped = sorted(form for form in set(map(_unescaped, forms)) if len(form) >= SHORTEST)
+        self._unescaped_forms = sorted(form for form in set(map(_unescaped, forms)) if len(form) >= SHORTEST)
         # For each block, where it occurs: the form, the index in the form, and the length of the form's shortest piece.
         self._blocks: dict[str, list[tuple[str, int, int]]] = {}
         for form, least in dense_forms:
@@ -81,56 +86,62 @@ class Forms:
         """``text`` with ``mark`` in place of each form or piece of a secret."""
         for form in self._forms:
             text = text.replace(form, mark)
-        plain = _unescaped(text)
-        letters = plain.encode("ascii", "ignore").translate(None, _NO_LETTERS).decode()
-        if not any(form in plain for form in self._unescaped) and not next(self._pieces(letters), None):
+        unescaped = _unescaped(text)
+        dense = unescaped.encode("ascii", "ignore").translate(None, _ASCII_SIGNS).decode()
+        if not any(form in unescaped for form in self._unescaped_forms) and not next(self._pieces(dense), None):
             return text
         # Search again while tracking where each character was in ``text``, which takes ten times as long.
         tracked = _Tracked.of(text)
-        spans = [tracked.span(at, at + len(form)) for form in self._unescaped for at in _positions(tracked.text, form)]
-        dense = tracked.replaced(_SIGNS, lambda _: "")
-        return _replace(text, [*spans, *(dense.span(*piece) for piece in self._pieces(dense.text))], mark)
+        spans = []
+        for form in self._unescaped_forms:
+            spans += [tracked.span(at, at + len(form)) for at in _positions(tracked.text, form)]
+        tracked_dense = tracked.replaced(_NOT_DENSE, lambda _: "")
+        spans += [tracked_dense.span(*piece) for piece in self._pieces(tracked_dense.text)]
+        return _replace(text, spans, mark)
 
-    def _pieces(self, letters: str) -> Iterator[tuple[int, int]]:
-        """Yield the begin and end of each piece of a form in ``letters``, a text of letters and digits only."""
+    def _pieces(self, dense: str) -> Iterator[tuple[int, int]]:
+        """Yield the begin and end of each piece of a form in ``dense``, a text of letters and digits only."""
         blocks = self._blocks
-        for at in range(0, len(letters) - _BLOCK + 1, _BLOCK):
-            for form, index, least in blocks.get(letters[at : at + _BLOCK], ()):
+        for at in range(0, len(dense) - _BLOCK + 1, _BLOCK):
+            for form, index, least in blocks.get(dense[at : at + _BLOCK], ()):
+                # Extend the block to both sides, as far as text and form are equal.
                 before = 0
-                while before < min(index, at) and form[index - before - 1] == letters[at - before - 1]:
+                while before < min(index, at) and form[index - before - 1] == dense[at - before - 1]:
                     before += 1
                 size = _BLOCK
-                while index + size < len(form) and letters[at + size : at + size + 1] == form[index + size]:
+                while index + size < len(form) and dense[at + size : at + size + 1] == form[index + size]:
                     size += 1
-                piece = letters[at - before : at + size]
+                piece = dense[at - before : at + size]
                 shortest = least
                 if piece.isdigit():
                     shortest = max(least, _DIGITS)
                 if len(piece) >= shortest:
                     yield at - before, at + size
-                    yield from _rest_behind(letters, at + size, form[index + size :])
-                    yield from _rest_before(letters, at - before, form[: index - before])
+                    yield from _rest_behind(dense, at + size, form[index + size :])
+                    yield from _rest_before(dense, at - before, form[: index - before])
 
 
-def _rest_behind(letters: str, at: int, rest: str) -> Iterator[tuple[int, int]]:
+def _rest_behind(dense: str, at: int, rest: str) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each part of a form's ``rest`` behind a piece; a log's prefixes may stand between."""
     end = at + _NEAR
     while len(rest) >= _REST:
-        size = next((n for n in range(len(rest), _REST - 1, -1) if letters.find(rest[:n], at, end) >= 0), 0)
+        # The longest beginning of the rest that stands nearby; 0 if not even `_REST` characters do.
+        size = next((n for n in range(len(rest), _REST - 1, -1) if dense.find(rest[:n], at, end) >= 0), 0)
         if not size:
             return
-        at = letters.find(rest[:size], at, end)
+        at = dense.find(rest[:size], at, end)
         yield at, at + size
         at, rest = at + size, rest[size:]
 
 
-def _rest_before(letters: str, at: int, rest: str) -> Iterator[tuple[int, int]]:
+def _rest_before(dense: str, at: int, rest: str) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each part of a form's ``rest`` before a piece that begins at ``at``."""
     while len(rest) >= _REST:
         begin = max(0, at - _NEAR)
-        size = next((n for n in range(len(rest), _REST - 1, -1) if letters.rfind(rest[-n:], begin, at) >= 0), 0)
+        size = next((n for n in range(len(rest), _REST - 1, -1) if dense.rfind(rest[-n:], begin, at) >= 0), 0)
         if not size:
             return
-        at = letters.rfind(rest[-size:], begin, at)
+        at = dense.rfind(rest[-size:], begin, at)
         yield at, at + size
         rest = rest[:-size]
 
@@ -219,6 +230,7 @@ def _forms_of(secret: str) -> set[str]:
     raw = secret.encode()
     forms = {secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret), json.dumps(secret)[1:-1]}
     forms |= {json.dumps(secret, ensure_ascii=False)[1:-1], secret.replace("/", "\\/"), repr(secret)[1:-1]}
+    # The inner characters hold only whole bytes of the secret; SHORTEST bytes are SHORTEST + 2 characters of base64.
     encoded = {inner for inner in _in_base64(raw) if len(inner) >= SHORTEST + 2} | {base64.b64encode(raw).decode()}
     forms |= encoded | {form.replace("+", "-").replace("/", "_") for form in encoded}
     forms |= {raw.hex(), raw.hex().upper(), base64.b32encode(raw).decode()}
@@ -228,6 +240,7 @@ def _forms_of(secret: str) -> set[str]:
 def _in_base64(raw: bytes) -> Iterator[str]:
     """Yield the base64 characters that ``raw`` alone determines inside a longer text, at each of 3 alignments."""
     for before in range(3):
+        # A character of base64 holds 6 bits. Those at either end that also hold bits of the neighbours are left out.
         encoded = base64.b64encode(b"\0" * before + raw).decode()
         yield encoded[{0: 0, 1: 2, 2: 3}[before] : (before + len(raw)) * 8 // 6]
 
@@ -243,7 +256,7 @@ def _dense_forms_of(secret: str) -> Iterator[tuple[str, int]]:
     forms: set[str] = set()
     for text in texts:
         forms.update(_in_base64(text))
-        if text != raw.hex().encode():
+        if text != raw.hex().encode():  # hexadecimal digits are not encoded as such once more
             forms.add(text.hex())
     forms |= {form.upper() for form in forms if re.fullmatch(r"[0-9a-f]+", form)}
     # Base32 has five alignments.
@@ -253,6 +266,6 @@ def _dense_forms_of(secret: str) -> Iterator[tuple[str, int]]:
     # The secret itself, in quoted-printable, and its bytes as a list of decimal numbers.
     forms |= {secret, secret.replace("=", "=3D"), "".join(map(str, raw))}
     for form in forms:
-        letters = _SIGNS.sub("", form)
+        letters = _NOT_DENSE.sub("", form)
         if len(letters) >= PIECE:
             yield letters, len(letters) if whole else PIECE

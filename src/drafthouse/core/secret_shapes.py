@@ -28,15 +28,17 @@ _NO_SECRET_NAME = re.compile(
     r"(?i)(?:eos|bos|pad|unk|sep|cls|mask|stop|image|audio|video|special|end|start|draft|output|input|prompt|next|first|last"
     r"|per|each|think|every|one|added|from)[_ -]?token$"
 )
+# A quantity with or without a unit, such as 30, 1.5e-3 s or 90 %: no secret.
 _NUMBER = re.compile(r"-?\d{1,5}(?:\.\d+)?(?:e-?\d+)? ?(?:[munµ]?s|%|[KMGT]?i?B|/s|tok/s)?$")
-# Values behind a secret's name that are no secret: switches, versions, placeholders, references to a variable.
+# What may stand before a value: the scheme of a header, an anchor or a tag of YAML.
 _SCHEME = r"(?:(?:bearer|basic|token|&\w+|!+\w+)[ +]+)?"
+# Values behind a secret's name that are no secret: switches, versions, placeholders, references to a variable.
 PLAIN = re.compile(
     rf"(?i)^{_SCHEME}(true|false|null|none|yes|no|on|off|0|1|mode|\.{{3}}|…|={{0,2}}v?\d+(?:\.\d+)+\S{{0,12}}"
     rf"|%s(?:\\+n)?|\(secret\)|\(key\)|[|>][+-]?\d?"
     r"|\{\{.*|\$\{?\w+\}?|\$\(.*|\S*/secrets/api_key(?::r[ow])?)$"
 )
-_DONE = re.compile(rf"(?i){_SCHEME}{re.escape(GONE)}")
+_DONE = re.compile(rf"(?i){_SCHEME}{re.escape(GONE)}")  # a secret that is already removed
 
 # --- private keys -------------------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ _TO_THE_END = re.compile(r"(?im)((?:password|passwd|passphrase|secret)\s*[:=]\s*
 
 
 def without_shapes(text: str) -> str:
-    """``text`` with `GONE` in place of everything that looks like a secret."""
+    """``text`` with `GONE` in place of everything that looks like a secret, the surest signs first."""
     text = _without_key_ends(_PEM.sub(GONE, text))
     text = _USER_IN_URL.sub(rf"\1{GONE}@", text)
     text = _IN_QUERY.sub(rf"\1{GONE}", text)
@@ -177,12 +179,14 @@ def _without_passphrase(match: re.Match[str]) -> str:
 
 
 def _unless_hash(match: re.Match[str]) -> str:
+    """`GONE` for 64 hexadecimal digits, unless the text before or behind them on their line names a hash."""
     before = match.string[max(0, match.start() - 90) : match.start()]
     is_hash = _IS_HASH.search(before.rpartition("\n")[2]) or _OF_FILE.match(match.string, match.end())
     return match[0] if is_hash else GONE
 
 
 def _without_value(match: re.Match[str]) -> str:
+    """The match of a name and its value with `GONE` for the value, in its quotes; unchanged if it is no secret."""
     value = match["value"]
     if _DONE.match(value.strip("\"'\\")) or _NO_SECRET_NAME.search(match["name"]) or _in_sentence(match):
         return match[0]

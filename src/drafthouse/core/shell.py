@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 Flag = list[str]  # ["--flag"] or ["--flag", "value"]; a positional is ["value"]
-
-
+# Line breaks of YAML besides \n and \r, control characters, surrogates, byte order marks, and no characters at all.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 

@@ -10,7 +10,7 @@ WHOLE = 10_000
 #: The width where the output is a pipe, which has none.
 PIPED = 100
 _NARROWEST = 40
-_LEAST, _NARROW = 12, 5  # least widths of a column: where long names are broken, and where any word is
+_LEAST, _NARROW = 12, 5  # least widths of a column: where long names are broken, and where any word may be
 #: A name that is longer than its column is broken after one of these characters.
 _BREAKS = "/-._,"
 
@@ -68,7 +68,7 @@ def _cut_widths(longest: Sequence[int], least: Sequence[int], room: int) -> list
     def cut(most: int) -> list[int]:
         return [min(width, max(most, low)) for width, low in zip(longest, least, strict=True)]
 
-    fits, too_wide = 0, max(longest) + 1
+    fits, too_wide = 0, max(longest) + 1  # bisect between these two maxima
     while too_wide - fits > 1:
         middle = (fits + too_wide) // 2
         if sum(cut(middle)) <= room:

@@ -1,4 +1,4 @@
-"""Rewrite `make TARGET` in messages as `drafthouse VERB` for users of a wheel, which has no Makefile."""
+"""Rewrite `make TARGET` in messages as `drafthouse VERB`, as users of a wheel type it: a wheel has no Makefile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPECIAL = {
 }
 
 
-def typed(text: str, *, installed: bool = INSTALLED) -> str:
+def with_verbs(text: str, *, installed: bool = INSTALLED) -> str:
     """``text`` with every `make TARGET` as a verb if a wheel is ``installed``; otherwise unchanged."""
     if not installed:
         return text

@@ -47,34 +47,25 @@ class Series:
 
 @dataclass(frozen=True)
 class Drafted:
-    """Speculation counters of a server since its start; None for a figure that the engine does not count.
-
-    ``per_position`` has the accepted tokens at each draft position, the first position first. ``family`` names the
-    set of counters that was read; figures of two families must not be compared. ``length`` is the mean acceptance
-    length of the last few steps, of an engine that has a gauge instead of counters.
-    """
+    """Speculation counters of a server since its start; None for a figure that the engine does not count."""
 
     num_drafts: int | None = 0
     draft_tokens: int | None = 0
     accepted_tokens: int | None = 0
-    per_position: list[int] = field(default_factory=list)
-    family: str | None = None
-    length: float | None = None
+    per_position: list[int] = field(default_factory=list)  # accepted tokens by draft position, the first one first
+    family: str | None = None  # the set of counters that was read; figures of two families must not be compared
+    length: float | None = None  # mean acceptance length of the last few steps, from a gauge; None with counters
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """Speculation figures of one log line, which cover the time since the previous such line.
+    """Speculation figures of one log line, which cover the time since the previous such line."""
 
-    ``rates`` are the acceptance rates (fractions) by draft position; ``num_drafts`` is None where the line does not
-    tell it. ``length`` is the mean acceptance length, of an engine that logs no counts.
-    """
-
-    num_drafts: float | None
+    num_drafts: float | None  # computed from the other figures, hence no whole number; None where it cannot be
     draft_tokens: int
     accepted_tokens: int
-    rates: list[float]
-    length: float | None = None
+    rates: list[float]  # acceptance rates (fractions) by draft position
+    length: float | None = None  # the mean acceptance length, of an engine that logs no counts
 
 
 @dataclass(frozen=True)
@@ -110,15 +101,11 @@ class HostPlace:
 
 @dataclass(frozen=True)
 class Executor:
-    """A program other than the engine that starts its workers on several hosts (Ray, for example).
+    """A program other than the engine that starts its workers on several hosts (Ray, for example)."""
 
-    ``since`` is the oldest engine version that has been run with it. ``packages`` are the requirements that it adds to
-    the engine's environment, ``tools`` the files that it needs from `roles/engine/files`.
-    """
-
-    since: str
-    packages: tuple[str, ...]
-    tools: tuple[str, ...]
+    since: str  # the oldest engine version that has been run with it
+    packages: tuple[str, ...]  # requirements that it adds to the engine's environment
+    tools: tuple[str, ...]  # files that it needs from roles/engine/files
 
 
 class Engine:
@@ -265,6 +252,7 @@ def by_field(
         key = (field_of_sample, sample.name.endswith(TOTAL), int(position) if position.isdigit() else 0)
         sums[key] = sums.get(key, 0.0) + sample.value
     values: dict[Field, dict[int, int]] = {}
+    # Sorted by "with `_total`": the sums with that ending come last, and overwrite those without.
     for (field_of_sum, _, at), value in sorted(sums.items(), key=lambda total: total[0][1]):
         values.setdefault(field_of_sum, {})[at] = int(value)
     return values

@@ -104,7 +104,7 @@ class LlamaCpp(SpecDecodeCounters):
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
-        # A draft first: a profile names the lookups beside it.
+        # A draft first: a profile's method is the draft, and names the lookups beside it. (False sorts before True.)
         types.sort(key=lambda spec_type: not spec_type.startswith("draft-"))
         method, *lookups = types
         _rename_lookup_flags(method, words, command)
@@ -139,13 +139,14 @@ def _answer_line(match: re.Match[str]) -> LogLine:
     """The figures of one answer's line; the drafts follow from the mean length, which is 1 + accepted / drafts."""
     accepted, length = int(match["accepted"]), float(match["length"] or 1)
     rates = [float(rate) for rate in (match["rates"] or "").split(",") if rate.strip()]
-    drafts = accepted / (length - 1) if length > 1 else None
+    drafts = accepted / (length - 1) if length > 1 else None  # None: nothing was accepted, or no length was logged
     return LogLine(drafts, int(match["drafted"]), accepted, rates)
 
 
 def _rename_lookup_flags(spec_type: str, words: Settings, command: Command) -> None:
+    """Rename the flags in ``words`` that a lookup has under its own name now; tell the user where that is not plain."""
     for old, new in _flag_renames(spec_type, words):
-        if new.endswith("-size-m") and old == "spec-draft-n-max":
+        if new.endswith("-size-m") and old == "spec-draft-n-max":  # another word, not only another prefix
             why = "this lookup's draft length; --spec-draft-n-max is for the others, and ignored here now"
             command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
         words[new] = words.pop(old)

@@ -238,7 +238,7 @@ def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], wher
             if rule.get("invert"):
                 value, why = not value, "the same, inverted"
             result.setdefault(rule["became"], rule.get("values", {}).get(str(value).lower(), value))
-        elif value is False and "when_false" in rule:
+        elif value is False and "when_false" in rule:  # the key is gone; null for another one now means "off"
             result.setdefault(rule["when_false"], None)
         changes.append(Change(f"{where}: {key}", rule.get("became", ""), rule["version"], why, rule["kind"]))
     return result

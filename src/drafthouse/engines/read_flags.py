@@ -31,13 +31,14 @@ def names_of(flags: FlagList) -> list[str]:
     return [name for kind in KINDS for name in flags[kind]]
 
 
-def with_list(table: FlagWords, flags: FlagList | None) -> FlagWords:
+def with_flag_list(table: FlagWords, flags: FlagList | None) -> FlagWords:
     """The ``table`` with the flags of a version added; where both have a spelling, the table's long name counts."""
     if flags is None:
         return table
     long_names = {key.removeprefix("--"): long.removeprefix("--") for key, long in table["short"].items()}
 
     def table_name(flag: str) -> str:
+        """The table's long name for a flag, also behind "no-"."""
         plain = flag.removeprefix("--")
         if plain.startswith("no-") and plain not in long_names:
             return f"no-{table_name(plain[3:])}"
@@ -57,11 +58,11 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
     """The flags in ``words`` with their values, as the engine of ``table`` parses them; a bare word has no name."""
     switches = set(table["switches"])
     flags: list[Given] = []
-    place = 0  # of the next word
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if not re.match(r"-{1,2}[A-Za-z]", word):
+    position = 0  # of the next word
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if not re.match(r"-{1,2}[A-Za-z]", word):  # also a negative number that no flag before it takes
             flags.append(Given(word, "", word))
             continue
         spelled, equals, value = word.partition("=")
@@ -76,12 +77,12 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
         elif negated or name in switches:
             flags.append(Given(spelled, name, not negated))
         elif name in table.get("optional", {}) and (
-            place >= len(words) or words[place] not in table["optional"][name]["words"]
+            position >= len(words) or words[position] not in table["optional"][name]["words"]
         ):
             flags.append(Given(spelled, name, True))
         else:
-            values = _values(words, place, several=name in table["several"])
-            place += len(values)
+            values = _values(words, position, several=name in table["several"])
+            position += len(values)
             if len(values) > 1:
                 flags.append(Given(spelled, name, values))
             else:
@@ -89,12 +90,12 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
     return flags
 
 
-def _values(words: list[str], place: int, *, several: bool) -> list[str]:
-    """The values from ``place`` up to the next flag; at most one unless the flag takes ``several``."""
-    end = place
-    while end < len(words) and _is_value(words[end]) and (several or end == place):
+def _values(words: list[str], start: int, *, several: bool) -> list[str]:
+    """The values from index ``start`` up to the next flag; at most one unless the flag takes ``several``."""
+    end = start
+    while end < len(words) and _is_value(words[end]) and (several or end == start):
         end += 1
-    return words[place:end]
+    return words[start:end]
 
 
 def _is_value(word: str) -> bool:

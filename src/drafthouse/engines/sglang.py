@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ..core.prometheus_text import Sample
@@ -83,16 +84,18 @@ class SGLang(Engine):
             return Drafted(num_drafts=sums["verified"], draft_tokens=None, accepted_tokens=max(0, accepted))
         if "length" not in sums:
             return None
+        # Not from ``sums``, which are whole numbers, added up over labels: this is a mean.
         gauges = [sample.value for sample in samples if sample.name == "sglang:spec_accept_length" and sample.finite]
         length = max(gauges, default=0)
         # The gauge is 0 before the first draft, and always without speculation.
         if not length:
             return Drafted()
-        return Drafted(None, None, None, length=length)
+        return Drafted(num_drafts=None, draft_tokens=None, accepted_tokens=None, length=length)
 
     def log_lines(self, text: str) -> list[LogLine]:
         """The lines `Decode batch, …`, with a mean acceptance length each; see `Engine.log_lines`."""
-        return [LogLine(None, 0, 0, [], float(length)) for length in _LOG_LINE.findall(text)]
+        no_counts = LogLine(num_drafts=None, draft_tokens=0, accepted_tokens=0, rates=[])
+        return [replace(no_counts, length=float(length)) for length in _LOG_LINE.findall(text)]
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take the ``--speculative-…`` flags out of a command; see `Engine.read_speculation`."""
@@ -127,6 +130,7 @@ class SGLang(Engine):
         basic = [*names.values()]
         if _DRAFT in words:
             basic.append(_DRAFT)
+        # A profile needs only ``needed``; today's command gets all flags.
         result = Speculation(method, draft, tokens, needed).sort_words(command.option_names(method), basic, json_value)
         result.words = words
         return result

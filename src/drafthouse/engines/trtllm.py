@@ -83,11 +83,13 @@ class TensorRTLLM(Engine):
         values = by_field(samples, self._FIELDS, self.prefixes, "token_position")
         if not values:
             return None
-        by_request = any(family == _BY_REQUEST for family, _ in values)
+        by_request = any(counted_by == _BY_REQUEST for counted_by, _ in values)
         family = _BY_REQUEST if by_request else _BY_ITERATION
         drafted = values.get((family, "draft_tokens"), {})  # by position
         accepted = values.get((family, "accepted_tokens"), {})
-        totals = Drafted(None, sum(drafted.values()), sum(accepted.values()), family=family)
+        totals = Drafted(
+            num_drafts=None, draft_tokens=sum(drafted.values()), accepted_tokens=sum(accepted.values()), family=family
+        )
         if by_request:
             return replace(totals, num_drafts=drafted.get(0, 0), per_position=by_position(accepted))
         return totals
@@ -137,7 +139,7 @@ class TensorRTLLM(Engine):
 def _method_of(kind: str, methods: Mapping[str, Method]) -> str:
     """The catalogue's method for a decoding type, by its name in any spelling; ``kind`` itself if there is none."""
     for name, entry in methods.items():
-        if _plain(kind) in (_plain(name), _plain(entry.get("value", name))):
+        if _without_separators(kind) in (_without_separators(name), _without_separators(entry.get("value", name))):
             return name
     return kind
 
@@ -170,5 +172,5 @@ def _profile_names(method: Method) -> dict[str, str]:
     return names | {word: profile_name for profile_name, word in method["names"].items()}
 
 
-def _plain(word: str) -> str:
+def _without_separators(word: str) -> str:
     return word.lower().replace("_", "").replace("-", "")

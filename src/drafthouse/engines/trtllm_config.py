@@ -145,7 +145,7 @@ def _advice(name: object, keys: Mapping[str, Key], version: str, path: str) -> t
     if paths:
         place = " or ".join(f"below '{other_path}'" if other_path else "to the top level" for other_path in paths)
         return f"that key {place.replace('to the', 'at the')}", f"move it {place}"
-    few = len(valid) <= _MOST_NAMED
+    few = len(valid) <= _MOST_NAMED  # few enough to list them
     needed = f"one of the {len(valid)} keys of TensorRT-LLM {version}"
     if few:
         needed = f"one of: {', '.join(valid)}"
@@ -354,7 +354,7 @@ def _entries_are_valid(schedule: Mapping[Any, Any], most: Any, path: str, findin
 
 def version_line(version: str) -> tuple[int, int]:
     """The line (major, minor) of a version: ``(1, 2)`` for 1.2.0rc1 and for 1.2.1."""
-    major, minor, *_ = (*as_version(version).release, 0)
+    major, minor, *_ = (*as_version(version).release, 0)  # 0: the minor number of a version such as "2"
     return major, minor
 
 

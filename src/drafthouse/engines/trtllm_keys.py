@@ -33,13 +33,13 @@ class Keys:
 
 @dataclass(frozen=True)
 class Key:
-    """A key: its shape, whether it may be null, its versions, and the advice for other versions (``instead``)."""
+    """A key of the YAML."""
 
     shape: Shape | Words | Keys
-    null: bool = False
-    since: str | None = None
-    until: str | None = None
-    instead: str = ""
+    null: bool = False  # True if it may be null
+    since: str | None = None  # the first version that has it; None: all up to ``until``
+    until: str | None = None  # the last version that has it; None: all later ones
+    instead: str = ""  # the advice for other versions
 
     @property
     def span(self) -> dict[str, str | None]:

@@ -190,11 +190,11 @@ TOP: Mapping[str, Key] = {
     "mm_encoder_only": FLAG,
     "ray_worker_extension_cls": MAYBE_TEXT,
     # New between 1.2.0rc1 and 1.2.1.
-    "pp_partition": Key(POSITIVES, True, STABLE),
+    "pp_partition": Key(POSITIVES, null=True, since=STABLE),
     "custom_tokenizer": new(MAYBE_TEXT, STABLE),
     "model_kwargs": new(BLOCK, STABLE),
     "env_overrides": new(BLOCK, STABLE),
-    "orchestrator_type": Key(words("rpc", "ray"), True, STABLE),
+    "orchestrator_type": Key(words("rpc", "ray"), null=True, since=STABLE),
     # New in 1.3.
     "nvfp4_gemm_config": new(BLOCK),
     "layer_wise_benchmarks_config": new(BLOCK),
@@ -210,7 +210,7 @@ TOP: Mapping[str, Key] = {
     "encoder_max_batch_size": new(MAYBE_POSITIVE),
     "encoder_max_num_tokens": new(MAYBE_POSITIVE),
     "prefill_cuda_graph_backend": Key(words("disabled", "piecewise", "breakable"), since=NEXT),
-    "prefill_capture_num_tokens": Key(POSITIVES, True, NEXT),
+    "prefill_capture_num_tokens": Key(POSITIVES, null=True, since=NEXT),
     **dict.fromkeys(
         (
             "disable_mm_encoder",

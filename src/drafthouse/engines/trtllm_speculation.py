@@ -42,34 +42,36 @@ SPECULATION: Mapping[str, Key] = {
     "max_draft_len": POSITIVE,
     "max_total_draft_tokens": MAYBE_POSITIVE,
     # The reference of 1.4.0rc1 has only speculative_model.
-    "speculative_model_dir": Key(Value(str), True, until=LAST_13, instead="write 'speculative_model'"),
-    "speculative_model": Key(Value(str), True, STABLE, instead="write 'speculative_model_dir', as it is called there"),
+    "speculative_model_dir": Key(Value(str), null=True, until=LAST_13, instead="write 'speculative_model'"),
+    "speculative_model": Key(
+        Value(str), null=True, since=STABLE, instead="write 'speculative_model_dir', as it is called there"
+    ),
     "max_concurrency": MAYBE_COUNT,
-    "draft_len_schedule": Key(Anything(), True, SCHEDULE),  # see `_check_schedule` of `trtllm_config`
+    "draft_len_schedule": Key(Anything(), null=True, since=SCHEDULE),  # see `_check_schedule` of `trtllm_config`
     "load_format": MAYBE_TEXT,
-    "acceptance_window": Key(Value(int, low=0), True, until=LAST_13),
-    "acceptance_length_threshold": Key(Value(float, low=0), True, until=LAST_13),
+    "acceptance_window": Key(Value(int, low=0), null=True, until=LAST_13),
+    "acceptance_length_threshold": Key(Value(float, low=0), null=True, until=LAST_13),
     # In the reference of 1.3.0rc27 these two replace the two above.
     "acceptance_rate_window_size": new(MAYBE_COUNT),
-    "acceptance_rate_threshold": Key(SHARE, True, NEXT),
+    "acceptance_rate_threshold": Key(SHARE, null=True, since=NEXT),
     "allow_advanced_sampling": new(FLAG),
     "use_rejection_sampling": new(FLAG),
     "advanced_sampling_mode": Key(words("full", "no_topk", "no_topp", "no_topk_no_topp"), since=NEXT),
     "enable_penalty": new(FLAG),
-    "moe_backend": Key(MOE_BACKENDS, True, NEXT_14),  # for the draft model
+    "moe_backend": Key(MOE_BACKENDS, null=True, since=NEXT_14),  # for the draft model
     "spec_dec_variant": new(MAYBE_POSITIVE, NEXT_14),
 }
 # `SAEnhancerConfig`: a suffix automaton in addition to the drafter.
-_SA_BESIDE = Key(Keys({"threshold": POSITIVE, "enable_global_pool": FLAG}), True, NEXT)
+_SA_BESIDE = Key(Keys({"threshold": POSITIVE, "enable_global_pool": FLAG}), null=True, since=NEXT)
 _EAGLE: Mapping[str, Key] = {
-    "eagle_choices": Key(Anything(), True, until=LAST_13),  # a list of lists, or its text
-    "greedy_sampling": new(MAYBE_FLAG, None, LAST_13),
-    "posterior_threshold": new(MAYBE_NUMBER, None, LAST_13),
+    "eagle_choices": Key(Anything(), null=True, until=LAST_13),  # a list of lists, or its text
+    "greedy_sampling": new(MAYBE_FLAG, since=None, until=LAST_13),
+    "posterior_threshold": new(MAYBE_NUMBER, since=None, until=LAST_13),
     "use_dynamic_tree": MAYBE_FLAG,
     "dynamic_tree_max_topK": MAYBE_POSITIVE,
     "num_eagle_layers": MAYBE_POSITIVE,
     "max_non_leaves_per_layer": MAYBE_POSITIVE,
-    "eagle3_one_model": new(MAYBE_FLAG, None, LAST_13),
+    "eagle3_one_model": new(MAYBE_FLAG, since=None, until=LAST_13),
     "eagle3_layers_to_capture": Key(WHOLES, null=True),
     "eagle3_model_arch": Key(words("llama3", "mistral_large3"), since=STABLE),
 }
@@ -82,7 +84,7 @@ _MTP: Mapping[str, Key] = {
     "relaxed_topk": POSITIVE,
     "relaxed_delta": Key(Value(float, low=0)),
     "use_mtp_vanilla": FLAG,
-    "mtp_eagle_one_model": new(FLAG, None, LAST_13),
+    "mtp_eagle_one_model": new(FLAG, since=None, until=LAST_13),
     "use_dynamic_tree": new(FLAG),
     "dynamic_tree_max_topK": new(MAYBE_POSITIVE),
     "sa_config": _SA_BESIDE,

@@ -151,7 +151,7 @@ class VLLM(SpecDecodeCounters):
                 level = raw
                 for parent in parents:
                     level = level.setdefault(parent, {})
-                if last in level and str(level[last]) != str(value):
+                if last in level and str(level[last]) != str(value):  # the same value twice is harmless
                     raise DrafthouseError(_clash(last, level[last], flags.get(last, "?"), value, flag.spelled))
                 level[last] = value
                 flags[last] = flag.spelled
@@ -178,7 +178,7 @@ class VLLM(SpecDecodeCounters):
             why = "one name for the heads inside all targets"
             command.note(f"method {method}", "method: mtp", why, "renamed", "0.11.0")
             method = "mtp"
-        word, method = method, command.method_named(method, raw)
+        engine_name, method = method, command.method_named(method, raw)
         tokens = raw.get("num_speculative_tokens")
         if tokens is not None:
             tokens = whole_number(tokens, "num_speculative_tokens")
@@ -198,12 +198,13 @@ class VLLM(SpecDecodeCounters):
 
         batch = others.get("disable_by_batch_size")
         if batch is not None and tokens and schedule and supports(command.version, schedule):
+            # Speculation stopped above this batch size. Today the same is a schedule with K = 0 above it.
             most = whole_number(batch, "disable_by_batch_size")
             settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
-            version = command.changes.pop().version
+            version = command.changes.pop().version  # in place of the note of `apply_keys` that the key was removed
             why = "rows of [first batch size, last, K]; the last row applies to all above it (0.25.0)"
             command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
-        words: Settings = {"method": word}
+        words: Settings = {"method": engine_name}
         if draft:
             words["model"] = draft
         if tokens is not None:
@@ -215,6 +216,7 @@ class VLLM(SpecDecodeCounters):
 
 
 def _log_line(text: str) -> LogLine | None:
+    """The figures of a line, explained at `VLLM.log_lines`; None for a line without token counts."""
     fields = {name: pattern.search(text) for name, pattern in _LOG_FIELD.items()}
     if not fields["accepted"] or not fields["drafted"]:
         return None
@@ -235,6 +237,7 @@ def _log_line(text: str) -> LogLine | None:
 
 
 def _clash(key: str, value: object, flag: str, other_value: object, other_flag: str) -> Problem:
+    """The problem of two flags, as typed, that set ``key`` to different values."""
     what = "two methods at once" if key in ("method", "model") else f"two values of {key}"
     return Problem(
         "conflicting-options",
@@ -261,6 +264,7 @@ def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
     if raw.get("method") in _LOOKUP_WORDS:
         raw["method"] = "ngram"
     lookups = [key for key in raw if key.startswith("prompt_lookup_")]
+    # A lookup has no draft model: one with a model is two methods at once.
     if raw.get("model") and (raw.get("method") in ("ngram", "suffix") or (lookups and raw.get("method") is None)):
         key = "method" if raw.get("method") else lookups[0]
         raise DrafthouseError(

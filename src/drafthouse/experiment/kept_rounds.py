@@ -16,7 +16,7 @@ from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
 
 if TYPE_CHECKING:
-    from drafthouse.experiment.more_rounds import Note
+    from drafthouse.experiment.more_rounds import RoundsNote
     from drafthouse.profiles.planned_types import PlannedStep
     from drafthouse.profiles.resolved_types import Run
 
@@ -32,8 +32,8 @@ class Missing(TypedDict):
     steps: list[PlannedStep]
 
 
-class Kept(Missing):
-    """The progress of an experiment; ``over`` is True if no further round is needed."""
+class Progress(Missing):
+    """The progress of an experiment; ``over`` is True if no further round is needed or allowed."""
 
     over: bool
 
@@ -43,19 +43,19 @@ def note_file(resolved: Run) -> Path:
     return Path(resolved["result_dir"], FILE)
 
 
-def note_of(text: str) -> Note | None:
+def note_of(text: str) -> RoundsNote | None:
     """The decision in a file's text; None if it contains none."""
     note = object_of(text)
-    return None if note.get("schema") != SCHEMA else cast("Note", note)
+    return None if note.get("schema") != SCHEMA else cast("RoundsNote", note)
 
 
-def kept_note(resolved: Run) -> Note | None:
+def kept_note(resolved: Run) -> RoundsNote | None:
     """The decision stored on this machine; None if there is none."""
     file = note_file(resolved)
     return note_of(file.read_text("utf-8")) if file.exists() else None
 
 
-def fresh_of(note: Note | None) -> list[int]:
+def fresh_of(note: RoundsNote | None) -> list[int]:
     """The numbers of fresh prompts (sent in one round only) by round, as decided; [] without a decision."""
     return [] if note is None else note.get("fresh", [])
 
@@ -88,7 +88,7 @@ def kept_files(resolved: Run) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")}
 
 
-def missing_steps(resolved: Run, last: int, files: Container[str], note: Note | None) -> list[PlannedStep]:
+def missing_steps(resolved: Run, last: int, files: Container[str], note: RoundsNote | None) -> list[PlannedStep]:
     """The steps up to round ``last`` whose file is not among ``files``.
 
     ``note`` has the numbers of fresh prompts of further rounds.
@@ -96,7 +96,7 @@ def missing_steps(resolved: Run, last: int, files: Container[str], note: Note | 
     return [step for step in steps_until(resolved, last, fresh_of(note)) if step["file"] not in files]
 
 
-def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
+def progress_of(resolved: Run, files: Container[str], note: RoundsNote | None) -> Progress:
     """The progress of the experiment, from the stored files and the last decision.
 
     It is over if the decision was against a further round under the profile's current settings. After a change of the

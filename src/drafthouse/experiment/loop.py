@@ -33,7 +33,7 @@ from ..bench.sweep.run import ASK_AGAIN, ASK_AGAIN_S, run_ladder
 from ..bench.sweep.store import LadderFile
 from ..bench.sweep.text import step_line
 from ..core.errors import DrafthouseError, Problem
-from ..core.kept_file import room_aside, write_whole
+from ..core.kept_file import reserved_space, write_whole
 from ..core.step_clock import begun_s, seconds_apart
 from ..profiles.experiment_plan import asking_of, fresh_planned
 from ..prompts.suite_file import read_suites
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import StepResult
     from drafthouse.bench.sweep.ladder_types import LadderStep
     from drafthouse.core.progress import Event
-    from drafthouse.core.progress import Tell as Progress
+    from drafthouse.core.progress import Tell as TellEvent
     from drafthouse.experiment.kept_rounds import Missing
-    from drafthouse.experiment.more_rounds import Note
+    from drafthouse.experiment.more_rounds import RoundsNote
     from drafthouse.profiles.planned_types import PlannedExperiment, PlannedStep
     from drafthouse.profiles.resolved_types import Run
     from drafthouse.prompts.suite_types import Suite
@@ -77,13 +77,13 @@ def result_file(resolved: Run, arm: str) -> Path:
 
 @dataclass(frozen=True)
 class _Arms:
-    """The running servers of a step, their runtime (containers or processes), their watch, and the progress output."""
+    """The running servers of a step, and what is needed to watch, restart and measure them."""
 
     endpoints: Sequence[Endpoint]
-    runtime: Runtime
-    watch: RuntimeWatch
+    runtime: Runtime  # containers or processes
+    watch: RuntimeWatch  # tells whether an arm died, and restarts it
     gpus: Sequence[str]
-    progress: Progress
+    progress: TellEvent  # shows progress events, with the step's name
 
     def restart(self, dead: Sequence[str] = ()) -> dict[str, str]:
         """Restart all arms; return a sentence about each, by arm. Those in ``dead`` are not stopped first.
@@ -146,7 +146,7 @@ def measure_one_step(
     part = path.with_suffix(".part.json")
     arms = _running_arms(resolved, step, tell)
     # Disk space is reserved first, because a full disk at the end would lose the whole step.
-    with room_aside(path):
+    with reserved_space(path):
         measured = _read_step(part) if part.exists() else _measure(resolved, step, arms, request_timeout_s, wait_s)
         if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
             write_json(part, measured)
@@ -171,6 +171,7 @@ def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: f
     )
     suites = read_suites(resolved["suites_file"], step["suites"])
     earlier = list(map(_read_step, step_file(resolved, step).parent.glob("[0-9][0-9].json")))
+    # A machine that never became quiet will not do so now.
     if waited_in_vain(earlier):
         wait_s = 0.0
     waited = wait_for_quiet(lambda state: own_pids(arms.endpoints, state), arms.progress, wait_s)
@@ -250,25 +251,27 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
     notes: list[str] = []
     while True:
         marks = arms.log_ends()
-        trouble: DrafthouseError | None = None
+        step_error: DrafthouseError | None = None
         measured: StepResult | None = None
         try:
             measured = run_step(arms.endpoints, suites, options, arms.progress, gpus=arms.gpus)
         except DrafthouseError as error:
-            trouble = error
-        standstill = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
+            step_error = error
+        # What stood still, such as an engine; "" if nothing did.
+        standstill = step_error.problems[0].found if isinstance(step_error, StoodStill) else ""
         # After a standstill no arm is checked for death: a stopped engine is alive, but may not answer.
         dead = [] if standstill else [arm for arm in marks if _died(arms.watch, arm, measured)]
         if not dead and not standstill:
             if measured is None:
-                assert trouble is not None
-                raise trouble
+                assert step_error is not None
+                raise step_error
             for arm, mark in marks.items():
                 measured["arms"][arm]["log"] = _drafting_lines(arms.runtime.printed(arm, mark))
             return measured | {"notes": notes}
         whys = {arm: asyncio.run(arms.watch.why(arm)) for arm in dead}
-        if notes and standstill and trouble:
-            raise trouble
+        # A note exists only if this was the repeat.
+        if notes and standstill and step_error:
+            raise step_error
         if notes:
             raise DrafthouseError(_died_again(whys, arms.runtime, options.first_round))
         arms.report_repeat(standstill or f"{', '.join(dead)} died")
@@ -318,7 +321,7 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, round_number: int) ->
 
 
 def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
-    """True if an arm died during the measurement. If answers are missing, the runtime is asked several times."""
+    """True if an arm died during the measurement; a death may show late, so missing answers mean `ASK_AGAIN` checks."""
     attempts = ASK_AGAIN
     if measured and measured["arms"][arm]["requests"]:
         requests = measured["arms"][arm]["requests"]
@@ -380,7 +383,7 @@ def assemble_results(resolved: Run, last: int) -> list[Path]:
                 **arm_steps[-1]["engine"],
             },
             log="".join(arm_step["log"] for arm_step in arm_steps),
-            extra_keys={"memory": arm_steps[-1].get("memory") or {}},
+            extra_keys={"memory": arm_steps[-1].get("memory") or {}},  # of the last start, like the engine's facts
         )
         files.append(write_json(result_file(resolved, arm), result))
     return files
@@ -391,7 +394,7 @@ def put_together(resolved: Run, last: int) -> dict[int, float]:
 
     The rounds count as not judged until `keep_decision`, so that a run that is killed before it judges them again.
     """
-    note: Note = {"schema": SCHEMA, "done": last, "next": None, "judged": False}
+    note: RoundsNote = {"schema": SCHEMA, "done": last, "next": None, "judged": False}
     old_note = kept_note(resolved)
     if old_note and "fresh" in old_note:
         note["fresh"] = old_note["fresh"]
@@ -400,7 +403,7 @@ def put_together(resolved: Run, last: int) -> dict[int, float]:
     return costs_by_round(read_steps(resolved, last))
 
 
-def keep_decision(resolved: Run, note: Note) -> Missing:
+def keep_decision(resolved: Run, note: RoundsNote) -> Missing:
     """Store the decision ``note`` with the number of fresh prompts of every round; return the steps to measure next."""
     old_note = kept_note(resolved)
     fresh = fresh_planned(resolved["experiment"], note["done"], fresh_of(old_note))

@@ -1,8 +1,9 @@
 """Decide whether an experiment measures another round. Pure.
 
-The verdict says whether the evidence needs another round (`decision.py`). The budget, the maximum number of rounds and
-the end of a rented machine may forbid it. The decision is stored next to the results as ``rounds.json``, so that a run
-that was stopped, or one with another budget, continues from it.
+In a round each arm (baseline, speculative) is started and measured once; some of its prompts are fresh: no other round
+sends them. The verdict says whether the evidence needs another round (`analysis/decision.py`). The budget, the maximum
+number of rounds and the end of a rented machine may forbid it. The decision is stored next to the results as
+``rounds.json``, so that a run that was stopped, or one with another budget, continues from it.
 """
 
 from __future__ import annotations
@@ -31,36 +32,29 @@ class RoundSettings(TypedDict):
     most_rounds: int
 
 
-class Note(TypedDict):
-    """The state of an experiment: ``done`` rounds, whether these are ``judged``, the ``next`` round (None: no more)."""
+class RoundsNote(TypedDict):
+    """The state of an experiment, the content of ``rounds.json``."""
 
     schema: str
-    done: int
-    next: int | None
-    judged: bool
+    done: int  # the number of the last measured round
+    next: int | None  # the round to measure next; None: no more
+    judged: bool  # False: the decision after the last measured round is missing
     settings: NotRequired[RoundSettings]
-    fresh: NotRequired[list[int]]
-    """The number of fresh prompts (sent in one round only) of each round, including the next one."""
-    asks: NotRequired[int | None]
-    """The number of fresh prompts of the next round; None if there is none."""
+    fresh: NotRequired[list[int]]  # numbers of fresh prompts by round, including the next one
+    asks: NotRequired[int | None]  # number of fresh prompts of the next round; None if there is none
 
 
-class Decision(Note):
-    """The decision after a round. ``wanted`` is why the evidence needs another round (None: it does not).
+class RoundDecision(RoundsNote):
+    """The decision after a round, with the interim verdict."""
 
-    ``why`` is the reason of the decision, either way. In seconds: ``first_s`` is what the planned first rounds took,
-    ``spent_s`` what further rounds took, ``next_s`` what the next round will take, and ``limit_s`` what all further
-    rounds together may take. ``word`` and ``sentence`` are the verdict's.
-    """
-
-    wanted: str | None
-    why: str | None
-    first_s: float
-    spent_s: float
-    next_s: float
-    limit_s: float
-    word: str
-    sentence: str
+    wanted: str | None  # why the evidence needs another round; None: it does not
+    why: str | None  # the reason of the decision, for or against another round
+    first_s: float  # what the planned first rounds took
+    spent_s: float  # what further rounds took
+    next_s: float  # what the next round will take
+    limit_s: float  # what all further rounds together may take
+    word: str  # of the verdict
+    sentence: str  # of the verdict
 
 
 def costs_by_round(steps: Iterable[StepResult]) -> dict[int, float]:
@@ -85,32 +79,34 @@ def decide(
     costs: Mapping[int, float],
     judgement: Judgement,
     left_s: float | None = None,
-) -> Decision:
+) -> RoundDecision:
     """The decision after the rounds in ``costs`` (seconds by round), from the judgement over all of them.
 
     Another round is measured only if it fits into the rest of the budget, at the cost of the last round. ``left_s`` is
     the time until a rented machine ends (None: it does not end by itself).
     """
     next_round = judgement["next_round"]
-    evidence_reason = next_round["why"] if next_round else None
-    done, rounds = max(costs), experiment["rounds"]
+    wanted = next_round["why"] if next_round else None
+    done = max(costs)
+    # The budget pays for further rounds only, and may be a multiple of what the planned first rounds took.
     first_s = spent_s = 0.0
     for round_number, seconds in costs.items():
-        if round_number <= rounds:
+        if round_number <= experiment["rounds"]:
             first_s += seconds
         else:
             spent_s += seconds
     next_s, limit = costs[done], limit_s(experiment["budget"], first_s)
     forbidden = _forbidden_by(experiment, done, next_s, limit - spent_s, left_s)
-    goes_on = evidence_reason is not None and forbidden is None
-    why = forbidden
-    if goes_on or evidence_reason is None:
-        why = evidence_reason or "the evidence needs no further round"
+    goes_on, why = True, wanted
+    if wanted is None:
+        goes_on, why = False, "the evidence needs no further round"
+    elif forbidden is not None:
+        goes_on, why = False, forbidden
     return {
         "schema": SCHEMA,
         "done": done,
         "next": done + 1 if goes_on else None,
-        "wanted": evidence_reason,
+        "wanted": wanted,
         "why": why,
         "first_s": round(first_s, 1),
         "spent_s": round(spent_s, 1),
@@ -129,7 +125,7 @@ def _forbidden_by(
 ) -> str | None:
     """The reason that forbids another round, or None."""
     if done >= experiment["most_rounds"]:
-        if experiment["most_rounds"] == experiment["rounds"]:
+        if experiment["most_rounds"] == experiment["rounds"]:  # as planned for a budget of 0
             return "no further round is allowed (experiment.budget)"
         return f"experiment.most_rounds allows only {done} rounds"
     duration = f"another round takes about {shown_time(next_s)}"
@@ -145,16 +141,18 @@ def money(seconds: float, price_per_hour: float, currency: str) -> str:
     return f"{seconds * price_per_hour / 3600:.2f} {currency}".rstrip()
 
 
-def interim_text(note: Decision, most_rounds: int, price_per_hour: float | None = None, currency: str = "") -> str:
+def interim_text(
+    decision: RoundDecision, most_rounds: int, price_per_hour: float | None = None, currency: str = ""
+) -> str:
     """The message after a round: the interim verdict, the next round with its reason and cost, and what Ctrl-C does.
 
     After the last round, the reason why it was the last if the evidence needed another one; otherwise ''.
     """
-    done = note["done"]
-    if note["next"] is None:
-        if not note["wanted"]:
+    done = decision["done"]
+    if decision["next"] is None:
+        if not decision["wanted"]:
             return ""
-        return f"no more after {done} rounds ({note['why']}), although {note['wanted']}"
+        return f"no more after {done} rounds ({decision['why']}), although {decision['wanted']}"
 
     def cost(seconds: float) -> str:
         shown = f"about {shown_time(seconds)}"
@@ -162,12 +160,12 @@ def interim_text(note: Decision, most_rounds: int, price_per_hour: float | None 
             return shown
         return f"{shown} ({money(seconds, price_per_hour, currency)})"
 
-    left_s = note["limit_s"] - note["spent_s"]
+    left_s, asks = decision["limit_s"] - decision["spent_s"], decision["asks"]
     return "\n".join(
         [
-            f"interim verdict after {done} rounds: {note['sentence']}",
-            f"  next: round {note['next']} of at most {most_rounds}, with {note['asks']} fresh prompts: {note['why']}",
-            f"  it takes {cost(note['next_s'])}; the budget for further rounds has {cost(left_s)} left",
+            f"interim verdict after {done} rounds: {decision['sentence']}",
+            f"  next: round {decision['next']} of at most {most_rounds}, with {asks} fresh prompts: {decision['why']}",
+            f"  it takes {cost(decision['next_s'])}; the budget for further rounds has {cost(left_s)} left",
             "  Ctrl-C keeps this verdict: site.yml --tags report writes its report and serves the better arm;"
             " site.yml goes on with the next round",
         ]

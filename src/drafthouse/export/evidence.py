@@ -1,4 +1,4 @@
-"""Find the kept report that proves an export: a report with the same commands as the exported arms."""
+"""Find the kept report that proves an export: an archived report with the same commands as the exported arms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..analysis.words import DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ..core.errors import DrafthouseError, one_problem
-from ..core.format import clock
+from ..core.format import shown_date
 from ..core.pins import is_digest
 from ..core.places import WORK
 from ..core.plain_text import printable
@@ -24,19 +24,15 @@ _COSTS = "costs"
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts of a kept report that go into an exported file.
+    """The facts of a kept report that go into an exported file."""
 
-    ``proof``: its verdict and hash in a sentence. ``digest``: that of the image, or None. ``in_clone``: False for a
-    report from elsewhere, whose digest is not used. ``rates``: see `_rates`.
-    """
-
-    name: str
-    sha256: str
-    word: str
-    proof: str
-    digest: str | None
-    in_clone: bool
-    rates: Mapping[str, float]
+    name: str  # its folder: profile and time
+    sha256: str  # of its report.json
+    word: str  # its verdict in a word
+    proof: str  # its verdict and hash in sentences
+    digest: str | None  # of the image that was measured; None if it is not recorded
+    in_clone: bool  # False for a report from elsewhere, whose digest is not used
+    rates: Mapping[str, float]  # requests/s by arm (`_rates`)
 
     @property
     def winner(self) -> Arm | None:
@@ -95,7 +91,7 @@ def _portable(arm: ResolvedArm, site: Site | None, address: str) -> list[list[st
     """An arm's command with the site's folders replaced by names, and without its address and port."""
     flags = list(arm["flags"])
     for index, flag in enumerate(flags):
-        if flag[0] == address:
+        if flag[0] == address:  # the port flag follows
             del flags[index : index + 2]
             break
     folders = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
@@ -114,10 +110,10 @@ def _evidence(kept: Kept, clone_reports: Path) -> Evidence:
     report, folder = kept.report, kept.path.resolve()
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     verdict, run = report["verdict"], kept.resolved
-    name = f"{folder.parent.name}/{folder.name[:15]}"
+    name = f"{folder.parent.name}/{folder.name[:15]}"  # a report's folder begins with YYYYMMDD-HHMMSS
     earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
     proof = (
-        f"Proof: report of {clock(report['date'])}, measured on {run['hardware']['name']} in the runtime"
+        f"Proof: report of {shown_date(report['date'])}, measured on {run['hardware']['name']} in the runtime"
         f" {run['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
     )
     marks = [f"{word}: {why}" for word, why in report["marks"].items()]
@@ -142,6 +138,7 @@ def _rates(load: Load | None) -> dict[str, float]:
     declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]
     rates: dict[str, float] = {}
     for arm in ARMS:
+        # A replica must bear any declared kind of request, so the slowest kind sets its rate.
         lowest_rate = min((_most_requests(load["rows"], kind, arm) for kind in declared), default=0.0)
         if lowest_rate > 0:
             rates[arm] = round(lowest_rate, 3)

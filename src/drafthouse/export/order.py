@@ -24,37 +24,29 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Order:
-    """An arm of a resolved profile as the templates read it.
-
-    ``header``: sentences of the comment at the top of the file. ``command`` and ``flags``: those of `drafthouse
-    render`, but listening on all addresses of the container. ``keyed``: whether the engine's API key protects the port.
-    ``key_variable``: environment variable from which the engine reads its key; Drafthouse's own if ``reads_key_file``.
-    ``downloads``: commands that fetch the weights at their revision. ``completion``: JSON body of the smallest request
-    that makes the engine compute. ``needs``: bytes of memory per GPU. ``replicas``: minimum and maximum. ``rate``:
-    requests/s per replica above which the tool adds a replica; ``scaling`` is the sentence about its origin.
-    """
+    """An arm of a resolved profile as the templates read it."""
 
     profile: ResolvedProfile
-    name: str
-    header: list[str]
-    open_paths: str
+    name: str  # of the service, as all tools accept it
+    header: list[str]  # sentences of the comment at the top of the file
+    open_paths: str  # a sentence on the paths that answer without the key; '' if there are none
     image: str
-    image_note: str
-    command: list[str]
+    image_note: str  # the origin of the image's name
+    command: list[str]  # as in `drafthouse render`, but listening on all addresses of the container
     flags: list[Flag]
-    keyed: bool
-    reads_key_file: bool
-    key_variable: str
+    keyed: bool  # the engine's API key protects the port
+    reads_key_file: bool  # the engine reads its key from a file, not from a variable
+    key_variable: str  # the environment variable with the key; Drafthouse's own if ``reads_key_file``
     environment: Mapping[str, str]
     ulimits: Mapping[str, int]
     labels: Mapping[str, str]
-    downloads: list[list[str]]
-    completion: str
-    needs: int
-    volume_gib: int
-    replicas: tuple[int, int]
-    rate: float
-    scaling: str
+    downloads: list[list[str]]  # commands that fetch the weights at their revision
+    completion: str  # JSON body of the smallest request that makes the engine compute
+    needs: int  # bytes of memory per GPU
+    volume_gib: int  # GiB of the volume for the weights
+    replicas: tuple[int, int]  # minimum and maximum
+    rate: float  # requests/s per replica above which the tool adds a replica
+    scaling: str  # a sentence on the origin of ``rate``
 
     @property
     def single_files(self) -> bool:
@@ -157,7 +149,7 @@ def _name(profile: str, arm: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", profile.lower()).strip("-")
     if not name[:1].isalpha():
         name = f"llm-{name}"
-    return f"{name[: _LONGEST_NAME - 5].rstrip('-')}-{arm[:4]}"
+    return f"{name[: _LONGEST_NAME - 5].rstrip('-')}-{arm[:4]}"  # 5 characters for `-spec` or `-base`
 
 
 def _labels(profile: ResolvedProfile, arm: str, evidence: Evidence | None) -> dict[str, str]:

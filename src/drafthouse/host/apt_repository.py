@@ -1,10 +1,10 @@
-"""Add a signed apt repository to a box after it has been proven, and not before.
+"""Add a signed apt repository to a machine, only after apt has verified its index with the pinned key.
 
-apt alone is too patient: where a repository's signature is wrong and an older index is there, `apt-get update` only
-warns, ends with status 0 and goes on with the older index. Here the repository is read into an index of its own that
-is thrown away, so that there is nothing older to fall back to. Keys and signatures are apt's to read, and the pinned
-fingerprint stands in ``Signed-By``: apt holds the repository to it now and at every later update. Standard library
-only: it runs on a bare box, where neither gpg nor python3-debian need be.
+`apt-get update` alone is too lenient. If the signature is bad and an older index exists, it only warns, exits with
+status 0 and uses the older index. This module first reads the repository into an empty temporary index, where apt
+has nothing to fall back to. apt itself checks keys and signatures. The pinned fingerprint is written to
+``Signed-By``, so apt enforces it at every later update too. Standard library only: gpg and python3-debian may be
+missing on a bare machine.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from urllib.parse import urlsplit
 from ..core.errors import one_problem
 from ..core.files import LaidOut, lay_out
 
-_APT_S = 180  # for an index of some megabytes over a slow line
+_APT_TIMEOUT_S = 180  # of one apt command: enough for an index of some megabytes over a slow line
 Fetch = Callable[[str], bytes]
 
 
 def files(name: str, root: Path = Path("/")) -> tuple[Path, Path, Path]:
-    """Where pins, signing key and source of a repository are put, in this order: apt uses it from the last on.
+    """Paths of a repository's pins, signing key and source. Write them in this order: the source activates it.
 
-    apt knows an armored key by its ending. The pins are last by their name: the first file that names a package
-    decides, and a vendor's own pin on a version must.
+    apt recognises an armored key by its suffix. The prefix ``zz-`` sorts the pins last. The first preferences file
+    that names a package decides, and a vendor's own version pin must win over ours.
     """
     apt = root / "etc/apt"
     return apt / f"preferences.d/zz-{name}", apt / f"keyrings/{name}.asc", apt / f"sources.list.d/{name}.sources"
@@ -37,63 +37,56 @@ def files(name: str, root: Path = Path("/")) -> tuple[Path, Path, Path]:
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository as it is asked for.
-
-    ``suite`` is `/` for a flat one. ``fingerprint``: the primary key's, 40 hexadecimal digits. ``pins``: patterns of
-    packages that may be taken from it; everything else in it, and what ``leave`` names, stays behind all others.
-    """
+    """A repository to add."""
 
     name: str
     url: str
     key_url: str
-    fingerprint: str
-    suite: str = "/"
+    fingerprint: str  # of the primary key, 40 hexadecimal digits
+    suite: str = "/"  # `/` for a flat repository
     components: Sequence[str] = ()
-    pins: Sequence[str] = ()
-    leave: Sequence[str] = ()
+    pins: Sequence[str] = ()  # patterns of the packages to prefer from it; with pins its other packages rank lowest
+    leave: Sequence[str] = ()  # patterns of the packages that always rank lowest
 
     def sources(self, key: Path) -> str:
-        """The repository in apt's deb822 form, signed by the pinned key in ``key`` and by no other in it."""
+        """The repository in apt's deb822 format; of the keys in the file ``key`` only the pinned one is trusted."""
         lines = ["Types: deb", f"URIs: {self.url}", f"Suites: {self.suite}"]
         if self.components:
             lines.append(f"Components: {' '.join(self.components)}")
         return "\n".join(["# Written by Drafthouse.", *lines, f"Signed-By: {key} {self.fingerprint}", ""])
 
-    def preferences(self, whose: str) -> str:
-        """The pins: 600 for what we want from here (the distribution has 500), 100 for all else.
+    def preferences(self, pin_target: str) -> str:
+        """The text of the pins. The distribution's packages have priority 500: 600 is preferred to it, 100 is not.
 
-        ``whose``: apt's words for this repository, see `_whose`.
+        ``pin_target`` is the expression that selects this repository, see `_pin_target`.
         """
-        all_others = 100 if self.pins else 500
+        default_priority = 100 if self.pins else 500
         blocks = []
         # The first block that names a package decides.
-        for packages, priority in ((self.leave, 100), (self.pins, 600), (["*"], all_others)):
+        for packages, priority in ((self.leave, 100), (self.pins, 600), (["*"], default_priority)):
             if packages:
-                blocks.append(f"Package: {' '.join(packages)}\nPin: {whose}\nPin-Priority: {priority}\n")
+                blocks.append(f"Package: {' '.join(packages)}\nPin: {pin_target}\nPin-Priority: {priority}\n")
         return "\n".join([f"# Written by Drafthouse: what may come from {self.url}", *blocks])
 
 
 @dataclass
 class Added:
-    """What was done, and the versions that were asked for.
+    """Result of `add`."""
 
-    ``named_in``: another file of the box that names the repository already; then ours is not added beside it.
-    """
-
-    files: LaidOut
-    versions: dict[str, list[str]]
-    named_in: str
+    files: LaidOut  # that were written
+    versions: dict[str, list[str]]  # available ones by package, newest first
+    named_in: str  # another source file that names the repository already, so no source is added; '' if none
 
 
 def add(
     repository: Repository, fetch: Fetch, packages: Iterable[str] = (), check: bool = False, root: Path = Path("/")
 ) -> Added:
-    """Prove the repository, then put its three files on the box; DrafthouseError where it is not to be trusted.
+    """Verify the repository, then write its three files. Raises DrafthouseError if the verification fails.
 
-    ``fetch`` returns what is at an address (OSError where nothing is). ``packages``: those whose versions are
-    returned, newest first. With ``check`` the proof is the same and nothing is written.
+    ``fetch`` returns the bytes at a URL or raises OSError. ``packages`` are those whose available versions are
+    returned. With ``check`` the repository is verified too, but no file is written.
     """
-    if not re.fullmatch("[0-9A-F]{40}", repository.fingerprint):  # beside no fingerprint, apt takes any key of the file
+    if not re.fullmatch("[0-9A-F]{40}", repository.fingerprint):  # without it apt trusts every key in the file
         raise one_problem(
             "invalid-setting",
             f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
@@ -102,25 +95,25 @@ def add(
         )
     key = _fetched_key(repository, fetch)
     pins_file, key_file, sources_file = files(repository.name, root)
-    with tempfile.TemporaryDirectory(prefix="drafthouse-apt-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # apt reads and downloads as a user of its own
+    with tempfile.TemporaryDirectory(prefix="drafthouse-apt-") as folder_name:
+        folder = Path(folder_name)
+        folder.chmod(0o755)  # apt may read it as its unprivileged user _apt
         (folder / "key.asc").write_bytes(key)
         (folder / "one.sources").write_text(repository.sources(folder / "key.asc"), "utf-8")
-        options = _own_index(folder)
+        options = _index_options(folder)
         _update(repository, options)
-        there = versions(packages, options)
-        wanted: dict[Path, str | bytes] = {pins_file: repository.preferences(_whose(repository, options))}
-    named_in = _named_elsewhere(repository, root)
-    # Two files with two keys for one address, and apt refuses to work at all ("Conflicting values set for Signed-By").
+        available = versions(packages, options)
+        contents: dict[Path, str | bytes] = {pins_file: repository.preferences(_pin_target(repository, options))}
+    named_in = _other_source_file(repository, root)
+    # Two sources with one URL and different keys stop apt altogether ("Conflicting values set for Signed-By").
     if not named_in:
-        wanted |= {key_file: key, sources_file: repository.sources(files(repository.name)[1])}
-    entries = [{"path": path, "mode": "0644", "content": content} for path, content in wanted.items()]
-    return Added(lay_out(entries, check), there, named_in)
+        contents |= {key_file: key, sources_file: repository.sources(files(repository.name)[1])}
+    entries = [{"path": path, "mode": "0644", "content": content} for path, content in contents.items()]
+    return Added(lay_out(entries, check), available, named_in)
 
 
 def take_away(name: str, check: bool = False, root: Path = Path("/")) -> list[str]:
-    """The removed files of the repository called ``name``; with ``check`` those that would be removed."""
+    """Remove the files of the repository ``name`` and return their paths; with ``check`` only return them."""
     removed = []
     for path in reversed(files(name, root)):
         if not path.exists():
@@ -143,10 +136,10 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
         ) from error
 
 
-def _own_index(folder: Path) -> list[str]:
-    """Apt's options for an index in ``folder`` that holds this one repository."""
-    for part in ("lists/partial", "archives/partial"):
-        (folder / part).mkdir(parents=True)
+def _index_options(folder: Path) -> list[str]:
+    """Prepare ``folder`` for an index of this repository alone; return the options that make apt use it."""
+    for subfolder in ("lists/partial", "archives/partial"):
+        (folder / subfolder).mkdir(parents=True)
     return [
         *("-o", f"Dir::Etc::sourcelist={folder}/one.sources", "-o", "Dir::Etc::sourceparts=-"),
         *("-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache::archives={folder}/archives"),
@@ -156,21 +149,21 @@ def _own_index(folder: Path) -> list[str]:
 
 
 def _update(repository: Repository, options: Sequence[str]) -> None:
-    """Read the repository's index. Raises DrafthouseError for every error and every warning of apt."""
+    """Download and verify the repository's index. Raises DrafthouseError for any error or warning of apt."""
     try:
-        done = _run(["apt-get", *options, "update"])
+        completed = _run_apt(["apt-get", *options, "update"])
     except subprocess.TimeoutExpired as error:
         raise one_problem(
             "repository-unreachable",
-            f"no index of {repository.url} within {_APT_S} s",
+            f"no index of {repository.url} within {_APT_TIMEOUT_S} s",
             "a repository that answers",
             "check that this box reaches that address, then run again",
         ) from error
-    text = f"{done.stdout}\n{done.stderr}"
-    complaints = [line for line in text.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
-    if done.returncode == 0 and not complaints:
+    output = f"{completed.stdout}\n{completed.stderr}"
+    complaints = [line for line in output.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
+    if completed.returncode == 0 and not complaints:
         return
-    complaint = " ".join(" ".join(complaints).split())[:600] or f"exit status {done.returncode}"
+    complaint = " ".join(" ".join(complaints).split())[:600] or f"exit status {completed.returncode}"
     needed = "a repository that answers"
     do = "check that this box reaches that address (proxy, DNS, firewall), then run again"
     if re.search(r"signature|not signed|NO_PUBKEY|BADSIG|NOSPLIT|GPG|sqv|OpenPGP", complaint):
@@ -182,13 +175,13 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
     raise one_problem("repository-refused", f"apt does not accept {repository.url}: {complaint}", needed, do)
 
 
-def _whose(repository: Repository, options: Sequence[str]) -> str:
-    """The words by which a pin means this repository: the names that it has signed.
+def _pin_target(repository: Repository, options: Sequence[str]) -> str:
+    """The `Pin:` expression that selects this repository: the Origin and Label in its signed index.
 
-    Its host is the last resort: a mirror often has the distribution's own archive on the same one, which must not be
-    put behind.
+    The host name is the last resort. A mirror often serves the distribution's archive from the same host, and a pin
+    by host changes the archive's priority too.
     """
-    targets = _run(["apt-get", *options, "indextargets"]).stdout
+    targets = _run_apt(["apt-get", *options, "indextargets"]).stdout
     names = dict(re.findall(r"^(Origin|Label): (.+)$", targets, re.MULTILINE))
     terms = []
     if "Origin" in names:
@@ -200,38 +193,39 @@ def _whose(repository: Repository, options: Sequence[str]) -> str:
     return f'origin "{urlsplit(repository.url).hostname or ""}"'
 
 
-def _named_elsewhere(repository: Repository, root: Path) -> str:
-    """The file of the box, other than ours, that names the repository; '' where none does."""
-    ours = files(repository.name, root)[-1]
-    parts = sorted(part for part in ours.parent.glob("*") if part.suffix in (".list", ".sources") and part != ours)
-    for file in [root / "etc/apt/sources.list", *parts]:
-        if not file.is_file():
+def _other_source_file(repository: Repository, root: Path) -> str:
+    """The path of another apt source file that names the repository's URL; '' if there is none."""
+    source = files(repository.name, root)[-1]
+    paths = sorted(path for path in source.parent.glob("*") if path.suffix in (".list", ".sources") and path != source)
+    for source_file in [root / "etc/apt/sources.list", *paths]:
+        if not source_file.is_file():
             continue
-        for line in file.read_text("utf-8", errors="replace").splitlines():
+        for line in source_file.read_text("utf-8", errors="replace").splitlines():
             words = line.partition("#")[0].split()
             if any(word.rstrip("/") == repository.url.rstrip("/") for word in words):
-                return str(file)
+                return str(source_file)
     return ""
 
 
 def versions(packages: Iterable[str], options: Sequence[str] = ()) -> dict[str, list[str]]:
-    """The versions that apt's index has of each package, newest first; [] where it has none."""
+    """Versions in apt's index by package, newest first; [] if it has none. ``options`` go to apt-cache."""
     names = list(dict.fromkeys(packages))
-    found: dict[str, list[str]] = {name: [] for name in names}
+    versions_by_package: dict[str, list[str]] = {name: [] for name in names}
     if names:
-        for line in _run(["apt-cache", *options, "madison", *names]).stdout.splitlines():
-            parts = [part.strip() for part in line.split("|")]
-            if len(parts) == 3 and parts[1] not in found.get(parts[0], [parts[1]]):
-                found[parts[0]].append(parts[1])
-    return found
+        for line in _run_apt(["apt-cache", *options, "madison", *names]).stdout.splitlines():
+            columns = [column.strip() for column in line.split("|")]
+            # The same version may come from several sources; other packages than ``packages`` are skipped.
+            if len(columns) == 3 and columns[1] not in versions_by_package.get(columns[0], [columns[1]]):
+                versions_by_package[columns[0]].append(columns[1])
+    return versions_by_package
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run_apt(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         list(argv),
         capture_output=True,
         text=True,
-        timeout=_APT_S,
+        timeout=_APT_TIMEOUT_S,
         check=False,
         env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
     )

@@ -1,6 +1,6 @@
-"""What a box is, read without changing anything: GPUs, memory, disk, Python, and who holds our ports.
+"""Read the facts of a box (a machine that serves models): GPUs, memory, disk, Python, and who uses the ports.
 
-Standard library only: it runs on a bare box, before anything of ours is there.
+Nothing is changed. Standard library only: it runs before Drafthouse has installed anything on the box.
 """
 
 from __future__ import annotations
@@ -26,68 +26,68 @@ from .nvidia_smi import query, rows
 
 GPU_FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "uuid", "mig.mode.current")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
-# By the driver's names: GB10 (DGX Spark), of which nvidia-smi tells "[N/A]" as its memory.
+# GPUs that use the system's memory, by driver name. nvidia-smi reports GB10's (DGX Spark) memory as "[N/A]".
 _SHARES_MEMORY = ("NVIDIA GB10",)
 _MIB = 1024 * 1024
-_without_shapes = redactor()
+_redact_secrets = redactor()
 
 
 def read_box(
     paths: Iterable[str],
     ports: Iterable[int],
     supervisor_pidfile: str,
-    redact: Callable[[str], str] = _without_shapes,
+    redact: Callable[[str], str] = _redact_secrets,
     gpus: Sequence[str] = (),
 ) -> BoxFacts:
     """The facts of this box as plain data; sizes are bytes.
 
-    ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
-    of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes. Command
-    lines are as ``redact`` leaves them: a key may stand in another program's. The GPUs are those that
-    ``gpus`` chooses, or else CUDA_VISIBLE_DEVICES.
+    ``paths`` are checked for free space and write access, ``ports`` for listeners. A listener is ours if it descends
+    from the supervisor whose pid is in ``supervisor_pidfile``, or if a container of ours publishes the port.
+    ``redact`` removes secrets from command lines, which may hold other programs' keys. ``gpus`` selects the GPUs by
+    index or UUID; if it is empty, CUDA_VISIBLE_DEVICES does.
     """
     published = published_ports()
-    listed = listed_gpus()
-    chosen, choice = choose_gpus({index: gpu["uuid"] for index, gpu in listed.items()}, gpus)
-    cards = [device["address"] for device in pci_devices() if is_gpu(device)]
+    gpus_by_index = listed_gpus()
+    chosen_indices, gpu_choice = choose_gpus({index: gpu["uuid"] for index, gpu in gpus_by_index.items()}, gpus)
+    gpu_addresses = [device["address"] for device in pci_devices() if is_gpu(device)]
     docker_root = _docker_root()
     free_bytes, file_systems = _storage([*paths, docker_root])
-    listening = {str(port): listener_of(port, supervisor_pidfile, published, redact) for port in ports}
+    listener_by_port = {str(port): listener_of(port, supervisor_pidfile, published, redact) for port in ports}
     box: BoxFacts = {
         "hostname": platform.node(),
         "system": platform.system(),
         "machine": platform.machine(),
         "kernel": platform.release(),
         "os": os_release(text_in(Path("/etc/os-release")))["name"] or platform.system(),
-        # Empty where the C library is another one (musl): wheels of the manylinux kind do not run there.
+        # Empty with another C library (musl): manylinux wheels do not run there.
         "glibc": _glibc(),
         "python": platform.python_version(),
         "python_executable": sys.executable,
         "can_make_environments": importlib.util.find_spec("ensurepip") is not None,
         "is_root": os.geteuid() == 0,
         "has_apt": shutil.which("apt-get") is not None,
-        # Without it Ansible's apt can do nothing in check mode; otherwise it installs it first.
+        # Ansible's apt module needs python3-apt and installs it, but in check mode it fails instead.
         "has_python_apt": importlib.util.find_spec("apt") is not None,
         "has_docker": Path("/var/run/docker.sock").exists(),
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_total": _memory("MemTotal"),
-        "memory_available": _memory("MemAvailable"),
-        "gpus": [listed[index] for index in chosen],
-        "nvidia_pci_devices": cards,
-        "translated_pci_devices": translated(cards),
+        "memory_total": _memory_bytes("MemTotal"),
+        "memory_available": _memory_bytes("MemAvailable"),
+        "gpus": [gpus_by_index[index] for index in chosen_indices],
+        "nvidia_pci_devices": gpu_addresses,
+        "translated_pci_devices": translated(gpu_addresses),
         "disk": free_bytes,
         "file_systems": file_systems,
         "docker_root": docker_root,
-        # What processes share; a container's own, and often small.
+        # The size of /dev/shm. A container has a separate one, often small.
         "shared_memory": _size_bytes(_SHARED_MEMORY),
         "has_systemd": Path("/run/systemd/system").is_dir(),
         "first_process": facts(first_environment()),
-        "writable": {path: _writable(path) for path in paths},
-        "ports": listening,
+        "writable": {path: _is_writable(path) for path in paths},
+        "ports": listener_by_port,
     }
-    if choice:
-        box["gpu_choice"] = choice
+    if gpu_choice:
+        box["gpu_choice"] = gpu_choice
     return box
 
 
@@ -97,9 +97,9 @@ def _glibc() -> str:
 
 
 def listed_gpus() -> dict[int, Gpu]:
-    """The GPUs by their indices, in which order the driver lists them; {} where there is no working driver.
+    """The GPUs by index, in the driver's order; {} if there is no working driver.
 
-    A GPU that shares the processor's memory has none of its own to tell: what the system has counts as its own.
+    A GPU that shares the system's memory reports none, so the system's total memory counts as its memory.
     """
     gpus: dict[int, Gpu] = {}
     for index, values in enumerate(rows(query(*GPU_FIELDS), *GPU_FIELDS)):
@@ -107,7 +107,7 @@ def listed_gpus() -> dict[int, Gpu]:
         if not memory_mib.isdigit():
             if values.get("name") not in _SHARES_MEMORY:
                 continue
-            memory_mib = str(_memory("MemTotal") // _MIB)
+            memory_mib = str(_memory_bytes("MemTotal") // _MIB)
         gpus[index] = {
             "name": values["name"],
             "memory_mib": int(memory_mib),
@@ -131,38 +131,38 @@ def _cpu_name() -> str:
     return ""
 
 
-def _memory(field: str) -> int:
+def _memory_bytes(field: str) -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     return 0
 
 
-def _existing(path: str) -> Path:
-    """The nearest folder that exists: what will be made below it lands on its file system."""
-    place = Path(path)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return place
+def _existing_folder(path: str) -> Path:
+    """``path`` or its nearest existing parent: new files below ``path`` land on its file system."""
+    folder = Path(path)
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
 
 
 def _storage(paths: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """The free bytes at each path, and the file system (st_dev) that it lies on."""
+    """Free bytes by path, and the id of the file system (st_dev) by path."""
     free_bytes, file_systems = {}, {}
     for path in paths:
-        folder = _existing(path)
+        folder = _existing_folder(path)
         free_bytes[path] = shutil.disk_usage(folder).free
         file_systems[path] = folder.stat().st_dev
     return free_bytes, file_systems
 
 
 def _size_bytes(path: str) -> int | None:
-    """The size of the file system at ``path``, None where there is no such folder."""
+    """Bytes of the file system at ``path``; None if there is no such folder."""
     return shutil.disk_usage(path).total if Path(path).is_dir() else None
 
 
 def _docker_root() -> str:
-    """Where Docker keeps its images, or will: as its daemon.json says, else its own default."""
+    """The folder for Docker's images: `data-root` in its daemon.json, else Docker's default."""
     try:
         data_root = json.loads(Path("/etc/docker/daemon.json").read_text("utf-8")).get("data-root")
     except (OSError, ValueError, AttributeError):
@@ -172,14 +172,14 @@ def _docker_root() -> str:
     return "/var/lib/docker"
 
 
-def _writable(path: str) -> bool:
-    return os.access(_existing(path), os.W_OK | os.X_OK)
+def _is_writable(path: str) -> bool:
+    return os.access(_existing_folder(path), os.W_OK | os.X_OK)
 
 
 def listener_of(
-    port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str] = _without_shapes
+    port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str] = _redact_secrets
 ) -> Listener | None:
-    """Who listens on ``port``: None, or who it is."""
+    """The process that listens on ``port``, else None. ``published`` are the ports of our containers."""
     inodes = {inode for _, listens, inode in listeners() if listens == port}
     if not inodes:
         return None
@@ -187,20 +187,20 @@ def listener_of(
         if open_files(folder) & inodes:
             pid = int(folder.name)
             command = redact(" ".join(command_of(pid)))
-            ours = port in published or _is_below(pid, supervisor_pidfile)
+            ours = port in published or _descends_from(pid, supervisor_pidfile)
             return {"pid": pid, "command": command[:200], "ours": ours}
     return {"pid": None, "command": "a process of another user", "ours": port in published}
 
 
-def _is_below(pid: int, pidfile: str) -> bool:
-    """Tell whether the process whose pid stands in ``pidfile`` is ``pid``, or an ancestor of it."""
+def _descends_from(pid: int, pidfile: str) -> bool:
+    """True if ``pid`` is the process whose pid is in ``pidfile``, or descends from it."""
     try:
         ancestor = int(Path(pidfile).read_text())
     except (OSError, ValueError):
         return False
-    found: int | None = pid
-    while found and found > 1:
-        if found == ancestor:
+    process: int | None = pid
+    while process and process > 1:
+        if process == ancestor:
             return True
-        found = parent_of(found)
+        process = parent_of(process)
     return False

@@ -1,4 +1,4 @@
-"""What a box is, as types: the fact `drafthouse_box`, which `box_facts.read_box` reads."""
+"""Types of the Ansible fact `drafthouse_box`: a box is a machine that serves models (`box_facts.read_box`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Gpu(TypedDict):
-    """A GPU that the NVIDIA driver shows; ``split`` where its MIG mode is on: a program gets a part of it at most."""
+    """A GPU as the NVIDIA driver reports it; ``split``: MIG mode is on, so a program gets a part of it at most."""
 
     name: str
     memory_mib: int
@@ -25,16 +25,16 @@ class Gpu(TypedDict):
 
 
 class GpuChoice(TypedDict):
-    """The GPUs that were chosen: ``by`` what, as words of `drafthouse_gpus`; those ``wrong``; and all the indices."""
+    """A choice of GPUs by the user or by CUDA_VISIBLE_DEVICES."""
 
-    by: str
-    ids: list[str]
-    wrong: list[str]
-    listed: list[int]
+    by: str  # the variable that made it
+    ids: list[str]  # UUIDs or indices of the chosen GPUs
+    wrong: list[str]  # its words that name no GPU, or one twice
+    listed: list[int]  # indices of all GPUs of the machine
 
 
 class Listener(TypedDict):
-    """Who listens on a port; the pid is None where it is not to be seen."""
+    """A process that listens on a port; its pid is None if this user may not see it. ``ours``: Drafthouse runs it."""
 
     pid: int | None
     command: str
@@ -42,30 +42,22 @@ class Listener(TypedDict):
 
 
 class PrivateNetwork(TypedDict):
-    """A host's addresses inside the private subnet, with their interfaces, and its InfiniBand adapters in use."""
+    """Interface name by IPv4 address inside the private subnet, and the InfiniBand adapters whose link is up."""
 
     addresses: dict[str, str]
     infiniband: list[str]
 
 
 class ServedNow(Serving):
-    """What should serve: ``drift`` is why something else does, ``identity`` a hash of what is put on a box for it.
+    """The configuration that should serve."""
 
-    ``keys``: under which results of it and of what served before are kept, the newest first.
-    """
-
-    drift: str
-    identity: str
-    keys: NotRequired[list[str]]
+    drift: str  # why another configuration serves; '' if this one does
+    identity: str  # a hash of its files
+    keys: NotRequired[list[str]]  # names of the stored results of this and of earlier configurations, newest first
 
 
 class BoxFacts(TypedDict):
-    """A box; sizes are bytes. What need not be there is what the module of Ansible adds.
-
-    ``environments``: the stamps of those that are whole, by their paths. ``programs``: the names of our archives.
-    ``digests``: mode and SHA-256 of small files of ours, by their paths.
-    ``cached``: by the paths of weights, what the cache of the hub's client has of them and a hard link brings.
-    """
+    """The facts of a box; sizes are bytes. `read_box` gives the required keys, the Ansible module adds the rest."""
 
     hostname: str
     system: str
@@ -87,10 +79,10 @@ class BoxFacts(TypedDict):
     gpus: list[Gpu]
     gpu_choice: NotRequired[GpuChoice]
     nvidia_pci_devices: list[str]
-    # Those of them whose memory accesses an IOMMU translates.
+    # Those PCI devices whose memory accesses an IOMMU translates.
     translated_pci_devices: NotRequired[list[str]]
     disk: dict[str, int]
-    # The file system (st_dev) of each of the same paths.
+    # Id of the file system (st_dev), for the same paths as in ``disk``.
     file_systems: dict[str, int]
     docker_root: str
     shared_memory: int | None
@@ -99,9 +91,9 @@ class BoxFacts(TypedDict):
     writable: dict[str, bool]
     ports: dict[str, Listener | None]
     present: NotRequired[list[str]]
-    environments: NotRequired[dict[str, Stamp]]
-    programs: NotRequired[list[str]]
-    digests: NotRequired[dict[str, str]]
-    cached: NotRequired[dict[str, int]]
+    environments: NotRequired[dict[str, Stamp]]  # stamps of complete Python environments, by path
+    programs: NotRequired[list[str]]  # names of installed Drafthouse archives
+    digests: NotRequired[dict[str, str]]  # mode and SHA-256 of small Drafthouse files, by path
+    cached: NotRequired[dict[str, int]]  # bytes that a hard link into the Hugging Face cache saves, by path of weights
     served: NotRequired[ServedNow | None]
     private: NotRequired[PrivateNetwork]

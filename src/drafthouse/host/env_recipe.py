@@ -1,4 +1,4 @@
-"""What an environment consists of, and the commands that make it. Standard library only, Python 3.10."""
+"""The recipe of a Python environment, and the commands that install it. Standard library only, Python 3.10."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..core.requirement_lines import all_have_hashes, with_hashes, without_hashe
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
-REQUIREMENTS = ".drafthouse-requirements-"  # and a number: what one step installs, with hashes
-# Raise this when the same recipe would give another environment: all are then made again.
+REQUIREMENTS = ".drafthouse-requirements-"  # prefix of the files of requirements with hashes; an index follows
+# Raise this when the same recipe installs another environment than before: then all environments are made again.
 RECIPE_VERSION = 1
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# A name, extras, one exact version, an optional marker, and hashes: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
+# Name, optional extras, exact version, optional marker and hashes: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
 PINNED = re.compile(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+(\s*;(?:(?!\s--).)+)?(\s+--hash=sha256:[0-9a-f]{64})*$"
 )
@@ -33,45 +33,42 @@ _OPTIONAL = (
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """What an environment consists of. Equal recipes give the same stamp.
+    """The contents of an environment. Equal recipes have the same hash, and so the same stamp (`env_stamp`).
 
-    ``python``: the interpreter to build on, a path. ``no_deps_packages`` are installed as they are, without
-    what they ask for: a complete lock, or a package whose metadata asks for too much. ``torch_backend``:
-    ``cpu`` or ``auto`` (uv finds the driver). ``metadata_stub``: name and version of a distribution that
-    is there in all but its metadata. ``extra_index_url``: asked before the usual index. ``unpinned`` allows
-    names without a version, for nightly builds; with ``prerelease`` also versions that are none yet.
-    ``source_packages`` are built here, last, with ``build_packages`` and all the rest at hand: an isolated build would
-    fetch what it names as its requirements, a second torch among them. ``hashes``: of versions that are named without
-    them (`requirement_lines.hashes_by_pin`). A step whose versions all have hashes takes nothing without one.
+    If all pins of an install step have hashes, the installer must check them.
     """
 
-    path: str
+    path: str  # of the environment
     packages: Sequence[str] = ()
     no_deps_packages: Sequence[str] = ()
-    python: str = sys.executable
-    torch_backend: str | None = None
+    """Installed without their dependencies: a complete lock, or a package that requires too much."""
+    python: str = sys.executable  # path of the base interpreter
+    torch_backend: str | None = None  # `cpu`, or `auto`: uv detects the driver; None: the index decides
     metadata_stub: Mapping[str, str] | None = None
-    extra_index_url: str | None = None
-    prerelease: bool = False
-    unpinned: bool = False
+    """Name and version of a distribution whose code is installed under another name."""
+    extra_index_url: str | None = None  # searched before the usual index
+    prerelease: bool = False  # allow pre-releases
+    unpinned: bool = False  # allow names without a version, for nightly builds
     source_packages: Sequence[str] = ()
-    build_packages: Sequence[str] = ()
+    """Built last, without isolation: an isolated build would fetch its requirements anew, a second torch among them."""
+    build_packages: Sequence[str] = ()  # requirements of that build
     hashes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """SHA-256 digests by pin, for pins that name none (`requirement_lines.hashes_by_pin`)."""
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether it consists of packages alone: nothing that would have to be added to an image's own."""
-        more = (self.no_deps_packages, self.source_packages, self.build_packages, self.metadata_stub, self.unpinned)
-        return bool(self.packages) and not any(more)
+        """True if the recipe has ``packages`` only, so that a container image may contain all of it already."""
+        extras = (self.no_deps_packages, self.source_packages, self.build_packages, self.metadata_stub, self.unpinned)
+        return bool(self.packages) and not any(extras)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], python: str = sys.executable) -> EnvRecipe:
-        """The recipe that the arguments of `drafthouse.core.python_env` ask for; what is left out is None."""
+        """The recipe in the arguments of the Ansible module `drafthouse.core.python_env`; None counts as unset."""
         optional = {name: given[name] for name in _OPTIONAL if given.get(name) is not None}
         return cls(path=given["path"], python=given.get("python") or python, **optional)
 
     def sha256(self, python_version: str) -> str:
-        """The hex hash of the recipe for an interpreter of this version (``3.11``)."""
+        """The hash of the recipe, 64 hex digits, for an interpreter of this version (``3.11``)."""
         content: dict[str, Json] = {
             "version": RECIPE_VERSION,
             "packages": list(self.packages),
@@ -82,7 +79,7 @@ class EnvRecipe:
         }
         if self.metadata_stub:
             content["metadata_stub"] = dict(self.metadata_stub)
-        where_set: dict[str, Json] = {
+        optional: dict[str, Json] = {
             "extra_index_url": self.extra_index_url,
             "prerelease": self.prerelease,
             "unpinned": self.unpinned,
@@ -90,14 +87,14 @@ class EnvRecipe:
             "build_packages": list(self.build_packages),
             "hashes": {pin: list(digests) for pin, digests in self.hashes.items()},
         }
-        content.update({name: value for name, value in where_set.items() if value})
+        content.update({name: value for name, value in optional.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def env_commands(
     recipe: EnvRecipe, uv: str | None, find_links: str | None, no_index: bool = False
 ) -> list[tuple[str, list[str]]]:
-    """The steps (name, argv) that make the environment, in order."""
+    """The install steps in order, each a name and an argv. Without ``uv`` (its path) they use venv and pip."""
     interpreter = f"{recipe.path}/bin/python"
     backend: list[str] = []
     if recipe.torch_backend and not no_index and not _has_torch(find_links):
@@ -105,12 +102,12 @@ def env_commands(
     if uv:
         create = [uv, "venv", "--python", recipe.python, recipe.path]
         prerelease = ["--prerelease", "allow"]
-        # As pip does by itself: the first start of a big engine is minutes faster (vLLM: 111 s without).
+        # pip compiles by default, uv only on request. It saves minutes at a first start (vLLM without it: 111 s).
         install = [uv, "pip", "install", "--compile-bytecode", "--python", interpreter]
     else:
         create = [recipe.python, "-m", "venv", recipe.path]
         prerelease = ["--pre"]
-        # What it fetches is installed once: a cache in the user's home would only stay behind.
+        # Each download is installed once, so a cache in the user's home would only take disk space.
         install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
     if recipe.extra_index_url and not no_index:
         install += ["--extra-index-url", recipe.extra_index_url]
@@ -136,7 +133,7 @@ def env_commands(
 
 
 def _torch_options(path: str, torch_backend: str, uv: str | None) -> list[str]:
-    """The installer's options that select the build of torch. Raises DrafthouseError where pip has none."""
+    """The installer options that select the build of torch. Raises DrafthouseError if only uv could select it."""
     if uv:
         return ["--torch-backend", torch_backend]
     if torch_backend == "cpu":
@@ -152,7 +149,7 @@ def _torch_options(path: str, torch_backend: str, uv: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class _Step:
-    """What one call of the installer installs: ``entries`` with the hashes that are known, and the file they go to."""
+    """One call of the installer: the requirement lines with any known hashes, and the file to write them to."""
 
     name: str
     entries: list[str]
@@ -161,39 +158,39 @@ class _Step:
 
     @property
     def has_hashes(self) -> bool:
-        """Whether the hash of each entry is known."""
+        """True if every entry has a hash."""
         return all_have_hashes(self.entries)
 
     @property
     def plain(self) -> list[str]:
-        """The entries as a command line takes them: a hash may stand in a file only."""
+        """The entries without hashes, for a command line: installers accept hashes in a file only."""
         return [without_hashes(entry) for entry in self.entries]
 
 
 def _steps(recipe: EnvRecipe) -> list[_Step]:
-    # What another index serves under a version is another file than the usual index's, whose hashes are known.
+    # The known hashes are those of the usual index. Another index serves other files under the same versions.
     package_hashes = {} if recipe.extra_index_url else recipe.hashes
-    parts: tuple[tuple[str, Sequence[str], Sequence[str], Mapping[str, Sequence[str]]], ...] = (
+    groups: tuple[tuple[str, Sequence[str], Sequence[str], Mapping[str, Sequence[str]]], ...] = (
         ("packages", recipe.packages, (), package_hashes),
         ("packages as they are", recipe.no_deps_packages, ("--no-deps",), recipe.hashes),
         ("what the build needs", recipe.build_packages, ("--no-deps",), recipe.hashes),
         ("building", recipe.source_packages, ("--no-deps", "--no-build-isolation"), recipe.hashes),
     )
     steps = []
-    for number, (name, entries, options, hashes) in enumerate(parts):
+    for index, (name, entries, options, hashes) in enumerate(groups):
         if entries:
-            file = f"{recipe.path}/{REQUIREMENTS}{number}.txt"
+            file = f"{recipe.path}/{REQUIREMENTS}{index}.txt"
             steps.append(_Step(name, with_hashes(entries, hashes), options, file))
     return steps
 
 
 def requirement_files(recipe: EnvRecipe) -> dict[str, str]:
-    """Path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
+    """Text by path of the requirement files that `env_commands` refers to; write them before the installs."""
     return {step.file: "\n".join(step.entries) + "\n" for step in _steps(recipe) if step.has_hashes}
 
 
 def unhashed(recipe: EnvRecipe) -> list[str]:
-    """The versions that are installed without a look at their hashes: no lock knows all that they bring."""
+    """The requirements that are installed without hash checks, because their step has an entry without hash."""
     versions = []
     for step in _steps(recipe):
         if not step.has_hashes:
@@ -202,7 +199,7 @@ def unhashed(recipe: EnvRecipe) -> list[str]:
 
 
 def _has_torch(find_links: str | None) -> bool:
-    """Tell whether torch itself comes from find_links. A page on the net cannot be looked into: believed."""
+    """True if ``find_links`` has a torch wheel. A web page is not read: it is assumed to have one."""
     if not find_links:
         return False
     folder = Path(find_links)
@@ -211,7 +208,7 @@ def _has_torch(find_links: str | None) -> bool:
     return "://" in find_links
 
 
-def _unpinned(where: str, entries: Iterable[str]) -> list[Problem]:
+def _unpinned_problems(where: str, entries: Iterable[str]) -> list[Problem]:
     problems = []
     for entry in entries:
         if not PINNED.match(entry):
@@ -228,11 +225,11 @@ def _unpinned(where: str, entries: Iterable[str]) -> list[Problem]:
 
 
 def require_pins(recipe: EnvRecipe) -> None:
-    """Raise DrafthouseError for all the entries that are not one exact version."""
+    """Raise DrafthouseError for every entry without an exact version, and for a recipe without packages."""
     problems = []
     if not recipe.unpinned:
         for option in ("packages", "no_deps_packages", "source_packages", "build_packages"):
-            problems += _unpinned(f"{recipe.path}: {option}", getattr(recipe, option))
+            problems += _unpinned_problems(f"{recipe.path}: {option}", getattr(recipe, option))
     if not recipe.packages and not recipe.no_deps_packages:
         problems.append(
             Problem(

@@ -1,4 +1,4 @@
-"""The file in an environment that says what it was made of: written last, so what it names is whole."""
+"""The stamp of a Python environment: a file with its recipe's hash, written last, so it proves completeness."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ STAMP = ".drafthouse-env.json"
 
 
 class Stamp(TypedDict, total=False):
-    """``sha256`` of the recipe, ``python`` as major.minor; ``image_...``: it stands for what the box's image has."""
+    """The content of a stamp; the last two keys only if the image's engine is used (`image_python`)."""
 
-    sha256: str
-    python: str
-    tool: str
-    made: int
-    image: str
-    image_python: str
+    sha256: str  # of the recipe
+    python: str  # its version, major.minor
+    tool: str  # uv, pip or image
+    made: int  # unix time in seconds
+    image: str  # the image's engine as text
+    image_python: str  # path of its interpreter
 
 
 def read_stamp(home: Path) -> Stamp:
-    """The stamp's content, empty where there is none that can be read."""
+    """The stamp of the environment at ``home``; {} if it is missing or unreadable."""
     return cast("Stamp", object_in(home / STAMP))
 
 
-def is_made(home: Path, wanted: str) -> bool:
-    """Tell whether the environment is there, whole, and of the recipe with this hash."""
-    return read_stamp(home).get("sha256") == wanted and starts(home)
+def is_made(home: Path, wanted_sha256: str) -> bool:
+    """True if a complete environment of the recipe with the hash ``wanted_sha256`` is at ``home``."""
+    return read_stamp(home).get("sha256") == wanted_sha256 and has_python(home)
 
 
-def starts(home: Path) -> bool:
-    """Tell whether the environment's interpreter is there to be started."""
+def has_python(home: Path) -> bool:
+    """True if the environment has an executable interpreter."""
     return os.access(home / "bin" / "python", os.X_OK)
 
 
 def versions(home: Path, packages: Sequence[str]) -> dict[str, str]:
-    """The versions of an environment's Python, and of its packages whose names fit one of these patterns."""
-    found: dict[str, str] = {}
+    """Versions of an environment's Python and of the packages whose names match a pattern of ``packages``, by name."""
+    version_by_name: dict[str, str] = {}
     for line in text_in(home / "pyvenv.cfg").splitlines():
         key, _, value = line.partition("=")
         if key.strip() in ("version", "version_info"):
-            found["Python"] = value.strip()
+            version_by_name["Python"] = value.strip()
     for distribution in metadata.distributions(path=list(map(str, home.glob("lib/python3*/site-packages")))):
         name = str(distribution.metadata["Name"] or "")
         if any(fnmatchcase(name, pattern) for pattern in packages):
-            found[name] = distribution.version
-    return found
+            version_by_name[name] = distribution.version
+    return version_by_name

@@ -1,6 +1,6 @@
-"""Which of a box's GPUs are ours: `drafthouse_gpus`, else CUDA_VISIBLE_DEVICES, else those that the profile is for.
+"""Choose the GPUs of a machine that Drafthouse may use.
 
-Standard library only.
+`drafthouse_gpus` decides, else CUDA_VISIBLE_DEVICES, else the GPU names in the profile. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ if TYPE_CHECKING:
     from drafthouse.host.box_types import Gpu, GpuChoice
 
 
-def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[int], GpuChoice | None]:
-    """The indices of the GPUs that are ours, in the order of the choice; without one all, and None.
+def choose_gpus(uuids: Mapping[int, str], requested: Sequence[str]) -> tuple[list[int], GpuChoice | None]:
+    """The indices of the chosen GPUs, in the order of the choice, and the choice; all GPUs and None without one.
 
-    ``uuids`` are those of the driver's GPUs, by index; ``asked`` are words of `drafthouse_gpus`.
+    ``uuids`` are the UUIDs of the driver's GPUs by index. ``requested`` are the indices or UUIDs in `drafthouse_gpus`.
     """
-    by, variable = "drafthouse_gpus", os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not asked and variable is not None:
-        by, asked = "CUDA_VISIBLE_DEVICES", [word.strip() for word in variable.split(",")]
-    # Parts of a GPU are not listed here: such a choice is left to the engine, which finds it as it is.
-    if not asked or any(word.startswith("MIG-") for word in asked):
+    chosen_by, variable = "drafthouse_gpus", os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not requested and variable is not None:
+        chosen_by, requested = "CUDA_VISIBLE_DEVICES", [id_or_index.strip() for id_or_index in variable.split(",")]
+    # ``uuids`` has no MIG parts of a GPU. The engine itself reads such a choice from the variable.
+    if not requested or any(id_or_index.startswith("MIG-") for id_or_index in requested):
         return list(uuids), None
     chosen: dict[int, str] = {}
-    wrong = []
-    for word in asked:
-        by_uuid = word.startswith("GPU-")
+    invalid = []
+    for id_or_index in requested:
+        by_uuid = id_or_index.startswith("GPU-")
         if by_uuid:
-            found = [index for index, uuid in uuids.items() if uuid.startswith(word)]  # as CUDA does
+            matches = [index for index, uuid in uuids.items() if uuid.startswith(id_or_index)]  # as CUDA does
         else:
-            found = [index for index in uuids if str(index) == word]
-        if len(found) != 1 or found[0] in chosen:
-            wrong.append(word)
+            matches = [index for index in uuids if str(index) == id_or_index]
+        if len(matches) != 1 or matches[0] in chosen:
+            invalid.append(id_or_index)
         elif by_uuid:
-            chosen[found[0]] = uuids[found[0]]
+            chosen[matches[0]] = uuids[matches[0]]
         else:
-            chosen[found[0]] = word
-    return list(chosen), {"by": by, "ids": list(chosen.values()), "wrong": wrong, "listed": list(uuids)}
+            chosen[matches[0]] = id_or_index
+    return list(chosen), {"by": chosen_by, "ids": list(chosen.values()), "wrong": invalid, "listed": list(uuids)}
 
 
 def fitting_gpus(gpus: Sequence[Gpu], names: Sequence[str], devices: int) -> list[str]:
-    """The UUIDs of the GPUs that a profile is for, on a box with others beside them; [] where nothing is to choose.
+    """The UUIDs of the first ``devices`` GPUs whose names fit the profile; [] if all GPUs or too few fit.
 
-    Left to itself CUDA begins with the fastest. ``names`` are parts of the driver's names.
+    Without a choice CUDA would take the fastest GPU first. ``names`` are parts of the driver's GPU names.
     """
     fitting = gpus_named(gpus, names)
-    if not devices <= len(fitting) < len(gpus):
+    if not devices <= len(fitting) < len(gpus):  # no choice is needed if all fit, and none is possible if too few do
         return []
     return [gpu["uuid"] for gpu in fitting[:devices]]
 
 
 def gpus_named(gpus: Iterable[Gpu], names: Iterable[str]) -> list[Gpu]:
-    """The GPUs whose names, as the driver has them, contain one of ``names``."""
+    """The GPUs whose driver names contain one of ``names``."""
     return [gpu for gpu in gpus if any(name in gpu["name"] for name in names)]

@@ -1,6 +1,6 @@
-"""The one reader of nvidia-smi's output, for what runs before our own environment is there.
+"""Run nvidia-smi and parse its output.
 
-Standard library only, Python 3.10: it runs on a bare box.
+Standard library only, Python 3.10: it runs on a machine before Drafthouse has installed anything there.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import subprocess
 from dataclasses import dataclass
 from typing import TypedDict
 
-# Without persistence mode it wakes every GPU first: on a box with many of them that takes tens of seconds.
+# Without persistence mode nvidia-smi first initialises every GPU. With many GPUs this takes tens of seconds.
 _TIMEOUT_S = 60.0
-_MOST_LETTERS = 4000
+_MAX_CHARACTERS = 4000
 
 
 class SmiAnswer(TypedDict):
-    """How nvidia-smi ended and what it wrote; ``status`` is None where there is no such program."""
+    """Exit status and output of nvidia-smi; ``status`` is None if it is not installed, 124 after a timeout."""
 
     status: int | None
     output: str
@@ -25,22 +25,22 @@ class SmiAnswer(TypedDict):
 
 @dataclass(frozen=True)
 class Smi:
-    """What `nvidia-smi` said: the version and the GPUs' names where it works, else why it does not."""
+    """The parsed answer of nvidia-smi; version and names only if it works."""
 
-    version: str = ""
-    names: tuple[str, ...] = ()
-    mismatch: bool = False
-    library: str = ""
-    text: str = ""
+    version: str = ""  # of the driver
+    names: tuple[str, ...] = ()  # of the GPUs
+    mismatch: bool = False  # the kernel module and the library NVML have different versions
+    library: str = ""  # NVML's version, if the error names it
+    text: str = ""  # its output, or its error
 
     @property
     def works(self) -> bool:
-        """Whether the driver answers and shows a GPU."""
+        """True if the driver answers and shows a GPU."""
         return bool(self.version)
 
 
 def query(*fields: str) -> SmiAnswer:
-    """The answer of nvidia-smi to ``--query-gpu``: a line a GPU, without units; an unknown field fails all of it."""
+    """Run ``nvidia-smi --query-gpu``: one line per GPU, without units. One unknown field fails the query."""
     argv = ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
@@ -48,11 +48,11 @@ def query(*fields: str) -> SmiAnswer:
         return {"status": None, "output": "", "error": ""}
     except subprocess.TimeoutExpired:
         return {"status": 124, "output": "", "error": f"nvidia-smi did not answer within {_TIMEOUT_S:.0f} s"}
-    return {"status": done.returncode, "output": done.stdout[:_MOST_LETTERS], "error": done.stderr[:_MOST_LETTERS]}
+    return {"status": done.returncode, "output": done.stdout[:_MAX_CHARACTERS], "error": done.stderr[:_MAX_CHARACTERS]}
 
 
 def rows(answer: SmiAnswer, *fields: str) -> list[dict[str, str]]:
-    """The values of each GPU by field, in the driver's order; {} for a line of another form, [] on failure."""
+    """Values by field of each GPU, in the driver's order; {} for a malformed line, [] if the query failed."""
     if answer["status"] != 0:
         return []
     gpus: list[dict[str, str]] = []
@@ -63,9 +63,9 @@ def rows(answer: SmiAnswer, *fields: str) -> list[dict[str, str]]:
 
 
 def read_smi(answer: SmiAnswer) -> Smi:
-    """Read the answer to a query whose last field is ``driver_version``; names of GPUs may hold commas.
+    """Parse the answer to the query ``name,driver_version``; a GPU's name may contain commas.
 
-    A failing nvidia-smi writes its reason to its standard output.
+    A failing nvidia-smi writes the reason to its standard output.
     """
     text = f"{answer['output']}\n{answer['error']}".strip()
     if answer["status"] == 0:
@@ -80,6 +80,6 @@ def read_smi(answer: SmiAnswer) -> Smi:
     )
 
 
-def listed(text: str) -> list[str]:
-    """The GPUs in the output of ``nvidia-smi -L``, a UUID each; '' where it tells none."""
+def gpu_uuids(text: str) -> list[str]:
+    """The UUIDs of the GPUs in the output of ``nvidia-smi -L``; '' for a GPU without one."""
     return re.findall(r"^GPU \d+: (?:.*\(UUID: (GPU-[^)\s]+)\))?", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Who holds the port of an engine, where it is none of ours. Standard library only: it runs on the box."""
+"""Detect a foreign program on the port that an engine needs. Standard library only: it runs on the served box."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from ..serving.containers import published_ports
 from .box_facts import listener_of
 from .box_types import Listener
 
-# Docker's program at a published port comes a moment before its container runs, and outlives it by one.
-_PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5
+# docker-proxy listens on a published port shortly before its container runs and shortly after it ended (s).
+_PROXY, _PROXY_S, _POLL_S = "docker-proxy", 10.0, 0.5
 
 
-def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Problem:
-    """The problem of a port that somebody else listens on."""
-    who = listener["command"]
+def port_taken(port: int | str, listener: Listener, host: str, where: str = "") -> Problem:
+    """The problem that ``listener``, a program that Drafthouse does not run, uses the port."""
+    program = listener["command"]
     if listener["pid"]:
-        who = f"pid {listener['pid']}: {who}"
+        program = f"pid {listener['pid']}: {program}"
     return Problem(
         "port-taken",
-        f"port {port} is taken ({who})",
+        f"port {port} is taken ({program})",
         f"port {port} free on {host} for the engine",
         "stop that program, or choose another port: -e drafthouse_port=8100",
         where,
     )
 
 
-def stranger_at(port: int, host: str, home: str | Path, proxy_s: float = _PROXY_S) -> Problem | None:
-    """The problem where a program that is none of ours listens on ``port``; ``home`` is ours on the box.
+def foreign_listener(port: int, host: str, home: str | Path, proxy_s: float = _PROXY_S) -> Problem | None:
+    """The problem that a foreign program listens on ``port``, or None. ``home`` is Drafthouse's folder.
 
-    Docker's own program, at a port that no running container of ours publishes, is a stranger only where it stays for
-    ``proxy_s`` seconds: that of a container of ours that just ended is gone by then.
+    docker-proxy on a port that no running container of ours publishes counts as foreign only after ``proxy_s``
+    seconds. Until then it may belong to a container of ours that has just ended.
     """
-    until = time.monotonic() + proxy_s
+    deadline = time.monotonic() + proxy_s
     while True:
         listener = listener_of(port, str(Path(home) / "supervisor" / "supervisord.pid"), published_ports())
         if listener is None or listener["ours"]:
             return None
-        if _PROXY not in listener["command"].partition(" ")[0] or time.monotonic() > until:
-            return taken(port, listener, host)
-        time.sleep(_AGAIN_S)
+        if _PROXY not in listener["command"].partition(" ")[0] or time.monotonic() > deadline:
+            return port_taken(port, listener, host)
+        time.sleep(_POLL_S)

@@ -1,10 +1,10 @@
-"""A pinned Python environment on a box: made from a list of exact versions, or left alone.
+"""Create a Python environment from a list of exact versions, unless it exists already.
 
-Used for the engines and for the environment of the box itself. uv makes it in seconds; where uv is absent
-``python -m venv`` and pip do the same slower. Standard library only, Python 3.10.
+Used for the engines and for Drafthouse's Python environment on a box (a machine that serves models). uv creates it
+in seconds; without uv, ``python -m venv`` and pip do the same more slowly. Standard library only, Python 3.10.
 
-A stamp file holds the hash of what was asked for. It is written last, so a run that was killed half-way
-is made again from the start, and a second run reads one file and is done.
+A stamp file in the environment holds the hash of its recipe. It is written last. After a killed run the stamp is
+missing, so the environment is created again from the start. With a matching stamp nothing is done.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pathlib import Path
 
 from ..core.errors import DrafthouseError, one_problem
 from ..core.files import replace_file
-from ..core.locks import held
+from ..core.locks import locked_file
 from .env_recipe import EnvRecipe, env_commands, require_pins, requirement_files, unhashed
 from .env_stamp import STAMP, Stamp, is_made, read_stamp
-from .image_python import ImageEngine, engine_of, find_engine, place, wanted_versions
+from .image_python import ImageEngine, engine_of, find_engine, wanted_versions, write_scripts
 
-HEARTBEAT_S = 5.0  # silence of an installer after which a line says that it is still at work
-ERROR_LINES = 12  # of an installer's last words; the reason is among them
-# From the words of uv and pip to what a person can do about it. First match wins.
+HEARTBEAT_S = 5.0  # after so long without output from the installer, a progress line says that it still works
+ERROR_LINES = 12  # last lines of a failed installer's output to show; the reason is among them
+# Advice by pattern of an error message of uv or pip. The first match wins.
 ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"[Hh]ash mismatch|HASHES",
@@ -53,13 +53,13 @@ ADVICE: tuple[tuple[str, str], ...] = (
     (r"Permission denied", "choose a home that this user may write to (drafthouse_home)"),
 )
 
-# Called with the name of the step and a line of what the installer says.
+# Called with the name of an install step and a line of the installer's output.
 Progress = Callable[[str, str], None]
 
 
 @dataclass
 class EnvResult:
-    """What was done, or in check mode what would be. ``seconds`` is the wall-clock time of it."""
+    """What was done, or in check mode what would be done. ``seconds`` is wall-clock time, 0 in check mode."""
 
     changed: bool
     path: str
@@ -68,9 +68,9 @@ class EnvResult:
     commands: list[list[str]] = field(default_factory=list)
     seconds: float = 0.0
     unhashed: list[str] = field(default_factory=list)
-    """What was installed without a look at its hashes, and so was what it asks for."""
+    """Requirements that were installed without hash checks, as were their dependencies."""
     image: str = ""
-    """What of the image it stands for, where nothing was installed."""
+    """The image's engine that is used instead of an installation, as text; '' if packages were installed."""
 
 
 def ensure_env(
@@ -82,44 +82,44 @@ def ensure_env(
     no_index: bool = False,
     image_folders: Sequence[str] | None = None,
 ) -> EnvResult:
-    """Make the environment unless its stamp says that it is this very one. Raises DrafthouseError.
+    """Create the environment unless its stamp matches the recipe. Raises DrafthouseError.
 
-    ``find_links`` (a folder or a page of wheels) says where a wheel comes from, not which one, so it is no
-    part of the stamp; nor is the tool, uv or pip. With ``no_index`` wheels come from there alone.
-    ``image_folders``: folders of programs of the image that the box was made from. A Python among them that has
-    all of this in these versions is used instead of an environment of our own. None does not look for one.
+    ``find_links`` is a folder or a web page with wheels. It changes the source of a wheel but not its version, so
+    the stamp leaves it out, like the tool (uv or pip). With ``no_index`` it is the only source.
+    ``image_folders`` are the program folders of the container image that the box runs. A Python in them that has all
+    packages in their pinned versions is used instead of a new environment. None disables the search.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     require_pins(recipe)
     home = Path(recipe.path)
-    version = _python_version(recipe.python)
-    wanted = recipe.sha256(version)
+    python_version = _python_version(recipe.python)
+    sha256 = recipe.sha256(python_version)
     tool = "uv" if uv else "pip"
-    unchanged = EnvResult(False, recipe.path, wanted, tool, image=read_stamp(home).get("image", ""))
-    if is_made(home, wanted) and _image_is_there(home, recipe):
+    unchanged = EnvResult(False, recipe.path, sha256, tool, image=read_stamp(home).get("image", ""))
+    if is_made(home, sha256) and _image_engine_remains(home, recipe):
         return unchanged
-    _require_ours(home)
+    _require_replaceable(home)
     if image_folders is not None and recipe.is_plain:
         engine = find_engine(recipe.packages, image_folders)
         if engine:
-            return _taken_from_image(home, engine, wanted, version, check, progress)
-    # In check mode the environment that brings uv was not made either.
+            return _use_image_engine(home, engine, sha256, python_version, check, progress)
+    # In check mode uv may be missing, because its environment was not created either.
     if uv and not check:
         _require_uv(uv)
     steps = env_commands(recipe, uv, find_links, no_index)
-    result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps], unhashed=unhashed(recipe))
+    result = EnvResult(True, recipe.path, sha256, tool, [command for _, command in steps], unhashed=unhashed(recipe))
     if check:
         return result
     try:
-        with _making(home, progress) as lock:
-            if is_made(home, wanted):
-                return unchanged  # another run made it while this one waited
-            _cleared(home)
+        with _locked(home, progress) as lock:
+            if is_made(home, sha256):
+                return unchanged  # another run created it while this one waited for the lock
+            _remove_folder(home)
             _install(recipe, steps, lock, progress)
-            _write_stamp(home, {"sha256": wanted, "python": version, "tool": tool})
+            _write_stamp(home, {"sha256": sha256, "python": python_version, "tool": tool})
     except OSError as error:
-        raise _not_writable(recipe.path, error) from error
-    result.seconds = round(time.monotonic() - began, 2)
+        raise _write_error(recipe.path, error) from error
+    result.seconds = round(time.monotonic() - started, 2)
     return result
 
 
@@ -135,59 +135,59 @@ def _require_uv(uv: str) -> None:
 
 
 def _install(recipe: EnvRecipe, steps: Sequence[tuple[str, list[str]]], lock: int, progress: Progress | None) -> None:
-    """Run the steps of `env_commands`: the first makes the folder that the files of requirements go to."""
+    """Run the steps of `env_commands`. The first creates the folder that the requirement files are written to."""
     (step, command), *installs = steps
-    _run(step, command, recipe.path, lock, progress)
+    _run_installer(step, command, recipe.path, lock, progress)
     for path, text in requirement_files(recipe).items():
         Path(path).write_text(text, encoding="utf-8")
     for step, command in installs:
-        _run(step, command, recipe.path, lock, progress)
+        _run_installer(step, command, recipe.path, lock, progress)
     if recipe.metadata_stub:
         _write_stub(Path(recipe.path), recipe.metadata_stub)
 
 
-def _taken_from_image(
-    home: Path, engine: ImageEngine, wanted: str, version: str, check: bool, progress: Progress | None
+def _use_image_engine(
+    home: Path, engine: ImageEngine, sha256: str, python_version: str, check: bool, progress: Progress | None
 ) -> EnvResult:
-    """The result of an environment that stands for the image's engine, which is made unless ``check``."""
-    began = time.monotonic()
-    result = EnvResult(True, str(home), wanted, "image", image=engine.as_words())
+    """Create scripts that start the image's engine, unless ``check``; return the result."""
+    started = time.monotonic()
+    result = EnvResult(True, str(home), sha256, "image", image=engine.as_words())
     if check:
         return result
     try:
-        with _making(home, progress):
-            _cleared(home)
-            place(home, engine)
+        with _locked(home, progress):
+            _remove_folder(home)
+            write_scripts(home, engine)
             stamp: Stamp = {
-                "sha256": wanted,
-                "python": version,
+                "sha256": sha256,
+                "python": python_version,
                 "tool": "image",
                 "image": result.image,
                 "image_python": engine.python,
             }
             _write_stamp(home, stamp)
     except OSError as error:
-        raise _not_writable(str(home), error) from error
-    result.seconds = round(time.monotonic() - began, 2)
+        raise _write_error(str(home), error) from error
+    result.seconds = round(time.monotonic() - started, 2)
     return result
 
 
 def is_of_image(home: Path) -> bool:
-    """Tell whether the environment's folder stands for what the box's image has."""
+    """True if the environment consists of scripts that start the image's engine."""
     return "image_python" in read_stamp(home)
 
 
-def _image_is_there(home: Path, recipe: EnvRecipe) -> bool:
-    """Tell whether what the folder stands for is still in the image; true for an environment of our own.
+def _image_engine_remains(home: Path, recipe: EnvRecipe) -> bool:
+    """True if the image still has the engine that the environment starts; also true for an installed environment.
 
-    A folder outlives its container where it lies on a volume: the next container may be made from another image.
+    On a volume the folder outlives its container, and the next container may run another image.
     """
     python = read_stamp(home).get("image_python")
     return not python or engine_of(python, wanted_versions(recipe.packages) or {}) is not None
 
 
-def _cleared(home: Path) -> None:
-    """Remove what is there: an environment of another recipe, or of a run that was killed, is no base for this one."""
+def _remove_folder(home: Path) -> None:
+    """Remove the folder: an environment of another recipe or of a killed run cannot be built on."""
     (home / STAMP).unlink(missing_ok=True)
     shutil.rmtree(home, ignore_errors=True)
 
@@ -196,7 +196,7 @@ def _write_stamp(home: Path, content: Stamp) -> None:
     replace_file(home / STAMP, f"{json.dumps({**content, 'made': int(time.time())})}\n", None)
 
 
-def _not_writable(path: str, error: OSError) -> DrafthouseError:
+def _write_error(path: str, error: OSError) -> DrafthouseError:
     return one_problem(
         code="file-unwritable",
         where=path,
@@ -207,34 +207,34 @@ def _not_writable(path: str, error: OSError) -> DrafthouseError:
 
 
 def _marker(home: Path) -> Path:
-    """The file beside the environment that is locked, and not empty, while it is being made."""
+    """Path of the lock file beside the environment. It is not empty while the environment is incomplete."""
     return home.with_name(f".{home.name}.making")
 
 
 @contextmanager
-def _making(home: Path, progress: Progress | None) -> Iterator[int]:
-    """Hold the environment's lock and yield its descriptor; leave the marker behind when killed inside."""
+def _locked(home: Path, progress: Progress | None) -> Iterator[int]:
+    """Hold the environment's lock and yield its file descriptor. After an error or a kill the marker stays filled."""
     home.parent.mkdir(parents=True, exist_ok=True)
 
     def waiting() -> None:
-        # It may well be a run whose controller was killed: what it makes is what is wanted here.
+        # Wait, do not fail: it may be a run whose controller was killed, and it creates this environment.
         if progress:
             progress("waiting", f"an earlier run is still making {home}")
 
-    with held(_marker(home), waiting) as marker:
+    with locked_file(_marker(home), waiting) as marker:
         marker.write(f"being made by {os.getpid()}\n")
         marker.flush()
         yield marker.fileno()
-        # Not reached after an error: what is there is then ours to delete, and half-made.
+        # Not reached after an error: then the filled marker allows the next run to delete the partial folder.
         marker.truncate(0)
 
 
-def _require_ours(home: Path) -> None:
-    """Raise DrafthouseError where making the environment would delete something that is not one."""
+def _require_replaceable(home: Path) -> None:
+    """Raise DrafthouseError if ``home`` has files that are no environment, because they would be deleted."""
     marker = _marker(home)
     half_made = marker.is_file() and marker.stat().st_size > 0
-    ours = half_made or (home / "pyvenv.cfg").is_file() or (home / STAMP).is_file()
-    if home.is_dir() and any(home.iterdir()) and not ours:
+    replaceable = half_made or (home / "pyvenv.cfg").is_file() or (home / STAMP).is_file()
+    if home.is_dir() and any(home.iterdir()) and not replaceable:
         raise one_problem(
             code="folder-not-ours",
             where=str(home),
@@ -245,34 +245,34 @@ def _require_ours(home: Path) -> None:
 
 
 def _python_version(python: str) -> str:
-    """``major.minor`` of an interpreter; the running one is not asked twice."""
+    """``major.minor`` of an interpreter. Raises DrafthouseError if it does not run."""
     if python == sys.executable:
         return f"{sys.version_info.major}.{sys.version_info.minor}"
-    words = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    argv = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
         raise one_problem(
             code="python-unusable", where=python, found=str(error), needed="a Python interpreter", do="check the path"
         ) from error
 
 
-def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Progress | None) -> None:
-    """Run one installer and pass on its lines. Raises DrafthouseError with its last words.
+def _run_installer(step: str, command: Sequence[str], where: str, lock: int, progress: Progress | None) -> None:
+    """Run one installer and report its output line by line. Raises DrafthouseError with the last lines.
 
-    The installer holds the lock too: where only this process is killed, the next run waits for it to end.
+    The installer inherits the lock, so the next run waits for it even if only this process is killed.
     """
-    last: deque[str] = deque(maxlen=ERROR_LINES)
+    last_lines: deque[str] = deque(maxlen=ERROR_LINES)
 
-    def note(line: str) -> None:
+    def report(line: str) -> None:
         if progress:
             progress(step, line)
 
     shown = " ".join(command[:4])
     if len(command) > 4:
         shown += " …"
-    note(shown)
-    began, rest = time.monotonic(), b""
+    report(shown)
+    started, partial_line = time.monotonic(), b""
     with subprocess.Popen(
         command,
         env=_installer_environment(Path(where).parent),
@@ -286,33 +286,33 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
         output = process.stdout.fileno()
         while True:
             if not select.select([output], [], [], HEARTBEAT_S)[0]:
-                # uv compiles thousands of files without a word.
-                note(f"still at work, {time.monotonic() - began:.0f} s")
+                # uv compiles thousands of files without any output.
+                report(f"still at work, {time.monotonic() - started:.0f} s")
                 continue
             chunk = os.read(output, 65536)
-            # The end of the output ends its last line.
-            *lines, rest = (rest + (chunk or b"\n")).split(b"\n")
-            for raw in lines:
-                if line := raw.decode(errors="replace").rstrip():
-                    last.append(line)
-                    note(line)
+            # At the end of the output a line break completes the last line.
+            *lines, partial_line = (partial_line + (chunk or b"\n")).split(b"\n")
+            for raw_line in lines:
+                if line := raw_line.decode(errors="replace").rstrip():
+                    last_lines.append(line)
+                    report(line)
             if not chunk:
                 break
     if process.returncode != 0:
-        words = "\n".join(last)
+        output_end = "\n".join(last_lines)
         raise one_problem(
             code="installer-failed",
             where=f"{where}: {step}",
-            found=words or f"{command[0]} ended with status {process.returncode} without output",
+            found=output_end or f"{command[0]} ended with status {process.returncode} without output",
             needed="a successful installation",
-            do=_advice(words),
+            do=_advice(output_end),
         )
 
 
 def _installer_environment(folder: Path) -> dict[str, str]:
-    """The environment variables of an installer; its cache is below ``folder`` where the user's is not writable."""
+    """Environment variables for an installer. uv's cache goes to ``folder`` if the user's is not writable."""
     environment = {**os.environ, "UV_NO_PROGRESS": "1"}
-    # AnsiballZ and an active environment would otherwise leak into the new one.
+    # Ansible and an active virtual environment set these. They would make the installer use other packages.
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         environment.pop(name, None)
     cache = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "uv"
@@ -323,18 +323,18 @@ def _installer_environment(folder: Path) -> dict[str, str]:
     return environment
 
 
-def _advice(words: str) -> str:
-    """What to do about an installer's last words."""
+def _advice(output: str) -> str:
+    """The advice for the last output lines of a failed installer."""
     for pattern, advice in ADVICE:
-        if re.search(pattern, words):
+        if re.search(pattern, output):
             return advice
     return "read the lines above; the commands can also be run by hand"
 
 
 def _write_stub(home: Path, stub: Mapping[str, str]) -> None:
-    """Write the metadata of a distribution whose code is there under another distribution's name."""
-    (packages,) = (home / "lib").glob("python3*/site-packages")
-    folder = packages / f"{stub['name']}-{stub['version']}.dist-info"
+    """Write the metadata of a distribution whose code is installed under another distribution's name."""
+    (site_packages,) = (home / "lib").glob("python3*/site-packages")
+    folder = site_packages / f"{stub['name']}-{stub['version']}.dist-info"
     folder.mkdir(exist_ok=True)
     text = f"Metadata-Version: 2.1\nName: {stub['name']}\nVersion: {stub['version']}\n"
     (folder / "METADATA").write_text(text, encoding="utf-8")

@@ -158,6 +158,7 @@ def _add_target_keys(entry: ModelEntry, facts: Facts, shape: Shape, totals: Tota
         entry["quantization"] = shape.quantization
     if shape.traits:
         entry["traits"] = list(shape.traits)
+    # Only if a token reads clearly less than all weights: unused experts, or an embedding of which it reads a row.
     if totals.read < 0.97 * entry["weight_bytes"]:
         entry["read_bytes"] = totals.read
     if shape.experts:

@@ -11,7 +11,7 @@ from ..core.retry import Patience
 from ..profiles.model_names import broken_model, find_model, lacks_entry
 from .entry import made_entry
 from .heads import verifier_of
-from .local_entries import shown, write_entry
+from .local_entries import entry_lines, write_entry
 from .repository import ModelName, Tell, read_model
 
 if TYPE_CHECKING:
@@ -29,32 +29,32 @@ def add_missing(
     draft: object,
     house: House,
     root: Path,
-    say: Tell,
+    tell: Tell,
     *,
     token: str | None,
     endpoint: str | None = None,
 ) -> None:
     """Write the missing entries of a profile's target and draft below ``root``, and add them to ``house``.
 
-    ``house`` is the catalogue with all profiles. ``say`` gets lines for the user on each entry and its assumptions.
+    ``house`` is the catalogue with all profiles. ``tell`` gets lines for the user on each entry and its assumptions.
     Without a network nothing is added. Raises DrafthouseError if a repository is gated, does not exist or contains no
     model.
     """
-    adder = _EntryAdder(house, root, say, token, endpoint)
+    adder = _EntryAdder(house, root, tell, token, endpoint)
     try:
-        adder.add_if_missing(target, None)
-        adder.add_if_missing(draft, target)
+        adder.add_if_missing(target, head_for=None)
+        adder.add_if_missing(draft, head_for=target)
     except DrafthouseError as error:
         if not all(problem.code in _NO_NETWORK for problem in error.problems):
             raise
-        say(f"not added: {error.problems[0].found}")
+        tell(f"not added: {error.problems[0].found}")
 
 
 class _EntryAdder:
     """Adds entries one after the other, since a head's entry refers to its target's."""
 
-    def __init__(self, house: House, root: Path, say: Tell, token: str | None, endpoint: str | None) -> None:
-        self._house, self._root, self._say = house, root, say
+    def __init__(self, house: House, root: Path, tell: Tell, token: str | None, endpoint: str | None) -> None:
+        self._house, self._root, self._tell = house, root, tell
         self._token, self._endpoint = token, endpoint
 
     def add_if_missing(self, word: object, head_for: object) -> None:
@@ -64,7 +64,7 @@ class _EntryAdder:
         if word.startswith("/") and not Path(word).exists():
             return  # a folder on the box, which cannot be read from this machine
         models = self._house.models
-        self._say(f"{word} has no entry in the catalogue yet: reading its small files")
+        self._tell(f"{word} has no entry in the catalogue yet: reading its small files")
         name = ModelName.of(word)
         facts = read_model(name, token=self._token, endpoint=self._endpoint, patience=_FEW_TRIES)
         head_target = self._target_of(facts, head_for)
@@ -74,14 +74,14 @@ class _EntryAdder:
             new_entry = replace(new_entry, id=f"{new_entry.id}-{facts.commit[:7]}")
         path, _ = write_entry(new_entry, self._house, self._root, f"drafthouse model add {word}")
         models[new_entry.id] = new_entry.entry
-        for line in shown(new_entry, path, changed=True):
-            self._say(line)
+        for line in entry_lines(new_entry, path, changed=True):
+            self._tell(line)
 
     def _target_of(self, facts: Facts, head_for: object) -> str | None:
         """The target for a head's entry; None if the head's files name a target that has an entry."""
-        named = verifier_of(facts.config)
-        if named and find_model(named, self._house.models) is None and head_for is None:
-            self.add_if_missing(named, None)  # the profile's target is a head: its own target is served
-        if named and find_model(named, self._house.models):
+        verifier = verifier_of(facts.config)  # the head's word for its target
+        if verifier and find_model(verifier, self._house.models) is None and head_for is None:
+            self.add_if_missing(verifier, head_for=None)  # the profile's target is a head: its own target is served
+        if verifier and find_model(verifier, self._house.models):
             return None
         return head_for if isinstance(head_for, str) else None

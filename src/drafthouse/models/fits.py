@@ -29,21 +29,16 @@ PRECISIONS = {"BF16": 16.0, "FP8": 8.25, "4-bit": 4.5}
 
 @dataclass(frozen=True)
 class Fitting:
-    """A model on one kind of hardware. ``longest``: most tokens of one sequence, 0 if the model does not fit.
+    """A model on one kind of hardware."""
 
-    ``memory``: bytes of all devices; ``sold``: its marketing name (`2 x 24 GB`). ``limit``: tokens/s of one sequence
-    that the memory bandwidth allows, None if that is unknown. ``smaller``: if the model does not fit, the
-    `PRECISIONS` in which it would.
-    """
-
-    hardware: str
+    hardware: str  # id in the catalogue
     name: str
     devices: int
-    memory: int
-    sold: str
-    longest: int
-    limit: float | None
-    smaller: tuple[str, ...]
+    memory: int  # bytes of all devices
+    sold: str  # the memory by its marketing name (`2 x 24 GB`)
+    longest: int  # most tokens of one sequence; 0 if the model does not fit
+    limit: float | None  # tokens/s of one sequence that the memory bandwidth allows; None if that is unknown
+    smaller: tuple[str, ...]  # if the context does not fit, the `PRECISIONS` in which it would
 
 
 def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> EngineEntry:
@@ -58,6 +53,7 @@ def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> Eng
             "--engine",
         )
     profile_counts = Counter(profile["engine"] for profile in _valid_profiles(house))
+    # Of engines with equally many profiles the first by name, so that the choice is always the same.
     return engines[asked or max(sorted(engines), key=profile_counts.__getitem__)]
 
 
@@ -67,7 +63,7 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
     longest = _longest(model, engine, key, hardware, context)
     read = read_for_a_token(model)
     bandwidth = hardware["bandwidth_gb_s"] * GB
-    if not engine.get("layer_split"):
+    if not engine.get("layer_split"):  # with a layer split, one device after the other reads its layers
         bandwidth *= devices
 
     smaller = []
@@ -234,6 +230,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
     drafts = [*published_drafts.values()]
     if "builtin_head" in model:
         drafts.append(("builtin", target, "the head inside the checkpoint: nothing to download"))
+    # Rank 0: heads made for the target. 1: other heads. From 2: models, by their parameters.
     ranked: list[tuple[int, Draft]] = []
     for key, candidate in house.models.items():
         if key in published_drafts or key == target:
@@ -248,7 +245,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
             if ratio >= 1 / 3:
                 why += "; a third or more rarely pays"
             ranked.append((2 + candidate["parameters"], ("model", key, why)))
-    return drafts + [draft_row for _, draft_row in sorted(ranked)]
+    return drafts + [draft for _, draft in sorted(ranked)]
 
 
 def _valid_profiles(house: House) -> list[Profile]:

@@ -56,7 +56,7 @@ def write_entry(new: NewEntry, house: House, root: Path, command: str) -> tuple[
     return path, True
 
 
-def shown(new: NewEntry, path: Path, changed: bool) -> Sequence[str]:
+def entry_lines(new: NewEntry, path: Path, changed: bool) -> Sequence[str]:
     """Lines for the user on an entry and its file ``path``; without ``changed`` the file is as before."""
     entry = new.entry
     size = f"{entry['weight_bytes'] / 1e9:.1f} GB, {entry['parameters'] / 1e9:.2f} B parameters"

@@ -75,6 +75,7 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
                 resolved = _resolved(new, house, site, suites)
             except DrafthouseError as error:
                 refused = _problems_of_unwritten(error, new.name)
+                # A shorter context helps against too little memory only.
                 if not any(problem.code == "gpu-memory-too-small" for problem in error.problems):
                     break
                 continue
@@ -101,7 +102,7 @@ def _with_best_tokens(
     except DrafthouseError:
         return new
     why = f"num_speculative_tokens: {best}, expected to gain most: {expected_words(expected)}"
-    return replace(new, profile=profile, why=(new.why[0], why, *new.why[2:]))
+    return replace(new, profile=profile, why=(new.why[0], why, *new.why[2:]))  # the second is on the draft tokens
 
 
 def _shipped(wish: Wish, house: House) -> str | None:
@@ -185,9 +186,9 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
     if wish.draft:
         speculation["draft"] = wish.draft
         drafted_by += f" with {wish.draft}"
-        tokens = usual_tokens(method, house.models[wish.draft], None)
+        tokens = usual_tokens(method, house.models[wish.draft], builtin=None)
     else:
-        tokens = usual_tokens(method, None, builtin_head(target, str(wish.method), method))
+        tokens = usual_tokens(method, draft=None, builtin=builtin_head(target, str(wish.method), method))
     speculation["num_speculative_tokens"] = tokens
     serve = {engine["context_option"]: context}
     option = engine.get("devices_option")

@@ -62,8 +62,8 @@ class ModelName:
             return cls(str(path), "", "")
         rest, _, file = word.partition(":")
         repo, _, revision = rest.partition("@")
-        right = "/" in repo and REPO.fits(repo) and REVISION.fits(revision or UNRESOLVED)
-        if not right or not (file == "" or FILE.fits(file)):
+        is_valid = "/" in repo and REPO.fits(repo) and REVISION.fits(revision or UNRESOLVED)
+        if not is_valid or not (file == "" or FILE.fits(file)):
             found, needed = f"'{word}'", "org/name, org/name@revision, org/name:file.gguf, or the path of a folder"
             raise one_problem("wrong-format", found, needed, "write it as the Hub spells it", "model")
         return cls(repo, revision or UNRESOLVED, file)

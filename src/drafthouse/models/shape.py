@@ -44,34 +44,25 @@ _MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_lay
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's shape. ``cached_layers`` is the number of layers whose KV cache grows with the context.
-
-    ``window_bytes``: KV cache of a sequence, in 16 bits, in all layers with a sliding window.
-
-    ``bits`` per weight and ``quantization`` (the catalogue's name) are None for weights that are not quantised.
-
-    ``experts``: experts of a layer, and those used for a token; None if dense. ``mtp_layers``: layers of an MTP head
-    by the configuration; the checkpoint may lack their tensors. ``unsure``: sentences for the user on what was
-    assumed.
-    """
+    """A model's shape, as its configuration describes it."""
 
     model_type: str
-    hidden: int
+    hidden: int  # values of a token's hidden state
     layers: int
-    cached_layers: int
+    cached_layers: int  # layers whose KV cache grows with the context
     heads: int
     kv_heads: int
     head_dim: int
-    vocab: int
-    context: int
-    window_bytes: int = 0
-    experts: tuple[int, int] | None = None
-    mtp_layers: int = 0
-    bits: int | None = None
-    quantization: str | None = None
-    tied: bool = False
+    vocab: int  # tokens of the vocabulary
+    context: int  # tokens
+    window_bytes: int = 0  # KV cache of a sequence, in 16 bits, in all layers with a sliding window
+    experts: tuple[int, int] | None = None  # experts of a layer, and those used for a token; None if dense
+    mtp_layers: int = 0  # layers of an MTP head; the checkpoint may lack their tensors
+    bits: int | None = None  # per weight; None if the weights are not quantised
+    quantization: str | None = None  # the catalogue's name; None if the weights are not quantised
+    tied: bool = False  # the output layer shares the embedding's weights
     traits: tuple[Trait, ...] = ()
-    unsure: tuple[str, ...] = field(default=())
+    unsure: tuple[str, ...] = field(default=())  # sentences for the user on what was assumed
 
 
 class NoShape(DrafthouseError):

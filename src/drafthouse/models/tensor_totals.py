@@ -67,6 +67,7 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
 def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
     """The totals of all tensors."""
     head = set(head_tensors(tensors, shape))
+    # The output layer reads tied embeddings in full; otherwise a token reads one row of them.
     tied = shape.tied or not any(map(_OUTPUT.search, tensors))
     expert_share = shape.experts[1] / shape.experts[0] if shape.experts else 1.0
     parameters, read, head_bytes = 0, 0.0, 0

@@ -1,7 +1,7 @@
-"""The programs of ours that outlive a run on a box.
+"""Command line of the programs that keep running on a box after the playbook has ended.
 
-Each imports only what it needs, so that a box whose own environment is damaged still serves what should serve: restore
-and guard need the standard library alone, watchdog also the environment's aiohttp. Python 3.10.
+Each program imports only its own modules: restore and guard need only the standard library, so that they can start the
+server even if Drafthouse's environment is damaged. watchdog also needs aiohttp. Python 3.10.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _PROGRAMS = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status of the program that ``words`` name, once it has ended."""
+    """Run the program that the arguments ``words`` (default: sys.argv) name; return its exit status."""
     parser = argparse.ArgumentParser(prog="drafthouse", description="Programs that run on a box without a run.")
     programs = parser.add_subparsers(dest="program", required=True)
-    for name, what in _PROGRAMS.items():
-        program = programs.add_parser(name, help=what, description=what)
+    for name, description in _PROGRAMS.items():
+        program = programs.add_parser(name, help=description, description=description)
         program.add_argument("home", type=Path, help="Drafthouse's folder on this box (drafthouse_home)")
-    given = parser.parse_args(words)
-    if given.program == "watchdog":
+    arguments = parser.parse_args(words)
+    if arguments.program == "watchdog":
         from ..addons.watchdog.run import watch  # noqa: PLC0415
 
-        watch(given.home)
-    elif given.program == "ready":
+        watch(arguments.home)
+    elif arguments.program == "ready":
         from ..addons.fleet.ready import answer_for_ever  # noqa: PLC0415
 
-        answer_for_ever(given.home)
-    elif given.program == "restore":
+        answer_for_ever(arguments.home)
+    elif arguments.program == "restore":
         from ..serving.restore import restore_at_boot  # noqa: PLC0415
 
-        return restore_at_boot(given.home)
+        return restore_at_boot(arguments.home)
     else:
         from ..serving.rollback_guard import guard  # noqa: PLC0415
 
-        return guard(given.home)
+        return guard(arguments.home)
     return 0

@@ -1,4 +1,4 @@
-"""Why a change is not served, and what became of the server before it: the two reasons of a run that failed."""
+"""Problem texts of a failed run: why the new server was refused, and whether the last good server runs again."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ..analysis.gates import FAILED
 from ..analysis.words import CANNOT_SAY
 from ..core.errors import Problem
 from ..core.format import listing
-from ..serving.restore import shown
+from ..serving.restore import shown_server
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
     from drafthouse.serving.history import ServerFacts
 
-#: What a module's result carries where a newer run on the same box ended it (`core/locks.py`).
+#: Key in a module's result, set if a newer run on the same box stopped the task (`core/locks.py`).
 SUPERSEDED: Final = "superseded"
-# Characters of a reason in the history.
-_LONGEST = 300
-# A line of a log with one of these is the reason sooner than the one below it: two streams end in any order.
-_TELLING = re.compile(r"error|exception|invalid|fail|fatal|cannot|unable|no such|not found|out of memory|killed", re.I)
+# Most characters of a reason in the history.
+_MAX_LENGTH = 300
+# A log line with one of these words tells the cause better than the last line: stdout and stderr mix in any order.
+_CAUSES = re.compile(r"error|exception|invalid|fail|fatal|cannot|unable|no such|not found|out of memory|killed", re.I)
 
 
 class TaskResult(TypedDict, total=False):
-    """What a task of Ansible's came to, also that of a loop, and what `drafthouse.core.release` adds to it."""
+    """The result of an Ansible task, with the items of a loop in ``results``. The release module adds ``release``."""
 
     failed: bool
     msg: str
@@ -36,14 +36,14 @@ class TaskResult(TypedDict, total=False):
 
 
 class GateSaid(TypedDict):
-    """A gate's word and its sentence."""
+    """A gate (a check of output quality): its verdict in a word, and a sentence about it."""
 
     word: str
     said: str
 
 
 class Judged(TypedDict, total=False):
-    """What `drafthouse.core.report` returns of a comparison."""
+    """The result of `drafthouse.core.report` about a comparison of two arms."""
 
     directory: str
     verdict: str
@@ -54,7 +54,7 @@ class Judged(TypedDict, total=False):
 
 
 def reason_of(failed: TaskResult) -> Problem:
-    """Why a task failed: its first problem in our words, else Ansible's own message."""
+    """The reason of a failed task: the first problem in its result, else Ansible's message."""
     items = failed.get("results") or []
     for result in (failed, *items):
         for problem in result.get("problems") or []:
@@ -67,44 +67,45 @@ def reason_of(failed: TaskResult) -> Problem:
 
 
 def brief(found: str) -> str:
-    """What was found in one line, for the history: its first line, and of a log the reason."""
+    """Shorten a problem's ``found`` to a line for the history: its first line and, from a log, the cause."""
     lines = [line.strip() for line in found.splitlines() if line.strip()]
     if not lines:
         return found
-    reason = next((line for line in reversed(lines[1:]) if _TELLING.search(line)), lines[-1])
-    return " ".join(dict.fromkeys([lines[0], reason]))[:_LONGEST]
+    cause = next((line for line in reversed(lines[1:]) if _CAUSES.search(line)), lines[-1])
+    return " ".join(dict.fromkeys([lines[0], cause]))[:_MAX_LENGTH]
 
 
 def is_superseded(failed: TaskResult) -> bool:
-    """Tell whether a newer run on the same box ended the task: the server is that run's by now."""
+    """True if a newer run on the same box stopped the task; that run now controls the server."""
     return any(result.get(SUPERSEDED) for result in (failed, *(failed.get("results") or [])))
 
 
-def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -> list[Problem]:
-    """What to say: why the change is refused, and what became of the last good server.
+def both(failure: Problem, task: str, resolved: ResolvedProfile, result: TaskResult) -> list[Problem]:
+    """The problems to report: why the change is refused, and whether the last good server runs again.
 
-    ``back`` is the result of bringing it back.
+    ``result`` is the result of the task that restores the last good server.
     """
     engine = resolved["engine"]
     change = f"{resolved['profile']} ({engine['id']} {engine['version']})"
-    where = ": ".join(filter(None, (why.where, task)))
-    refused = Problem(why.code, f"{change} is not served: {why.found}", why.needed, why.do, where)
-    if back.get("failed"):
-        second = reason_of(back)
+    where = ": ".join(filter(None, (failure.where, task)))
+    refused = Problem(failure.code, f"{change} is not served: {failure.found}", failure.needed, failure.do, where)
+    if result.get("failed"):
+        reason = reason_of(result)
         return [
             refused,
             Problem(
-                second.code, f"and the last good server could not be restored: {second.found}", second.needed, second.do
+                reason.code, f"and the last good server could not be restored: {reason.found}", reason.needed, reason.do
             ),
         ]
-    facts: ServerFacts = back.get("release") or {}
+    facts: ServerFacts = result.get("release") or {}
     if not facts:
         return [refused]
     return [
         refused,
         Problem(
             "last-server-restored",
-            f"the last good server runs again: {shown(facts)}; it answers again after {float(back['seconds']):.1f} s",
+            f"the last good server runs again: {shown_server(facts)};"
+            f" it answers again after {float(result['seconds']):.1f} s",
             "the change itself",
             "fix the cause above and run again; make history shows what served when",
         ),
@@ -112,14 +113,13 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
 
 
 def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]:
-    """Why a measured change may not serve: no valid comparison, none that can be told, or a gate that fails.
+    """The problems that keep a measured change from being served: invalid comparison, no verdict, failed gate.
 
-    Of wrong answers the speculative arm alone can be guilty:
-    whoever asked for the baseline by ``serve_arm`` is refused it for none.
+    A gate fails only for the speculative arm, so ``serve_arm: baseline`` is never refused for a gate.
     """
-    found = []
+    problems = []
     for reason in report["reasons"] if report["invalid"] else ():
-        found.append(
+        problems.append(
             Problem(
                 "comparison-invalid",
                 f"an invalid comparison: {reason}",
@@ -129,7 +129,7 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
             )
         )
     if report.get("verdict") == CANNOT_SAY and serve_arm == "auto":
-        found.append(
+        problems.append(
             Problem(
                 "no-verdict",
                 f"no verdict: {report['sentence']}",
@@ -139,16 +139,16 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
                 report["directory"],
             )
         )
-    gates = [str(gate["said"]) for gate in report.get("gates") or [] if gate["word"] == FAILED]
-    if gates and serve_arm != "baseline":
-        found.append(
+    failures = [str(gate["said"]) for gate in report.get("gates") or [] if gate["word"] == FAILED]
+    if failures and serve_arm != "baseline":
+        problems.append(
             Problem(
                 "gate-failed",
-                f"a gate fails: {listing(gates)}",
+                f"a gate fails: {listing(failures)}",
                 "output as correct as the baseline's",
                 "choose another draft, method or version; or serve it without speculation: "
                 f"make {profile} ARGS='-e serve_arm=baseline'",
                 report["directory"],
             )
         )
-    return found
+    return problems

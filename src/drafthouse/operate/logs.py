@@ -1,8 +1,7 @@
-"""The logs of the boxes of an inventory: which there are, and the command that shows or follows them there. Pure.
+"""Builds the command that shows or follows the logs of a box. Pure.
 
-Who bounds them: supervisord each file of the process runtime (20 MB and two before it), Docker each container's (three
-of 20 MB, whatever its daemon.json says), supervisord its own (5 MB and one before it), systemd its journal. The doctor
-sees that the engines' are bounded.
+Every log has a size limit: supervisord keeps 20 MB and two older files per program, and 5 MB and one older file of its
+own log; Docker keeps three files of 20 MB per container; systemd limits its journal. The doctor checks the limits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .tunnel import HostVars, Way, options, way_to
 
 @dataclass(frozen=True)
 class Wish:
-    """What shall be shown: the last ``lines`` of each log, and what comes; ``only`` is a part of the log's name."""
+    """The last ``lines`` of each log to show, then new lines if ``follow``; ``only`` is part of the log's name."""
 
     lines: int = 100
     follow: bool = False
@@ -26,13 +25,13 @@ class Wish:
 
 
 def script(home: str, wish: Wish) -> str:
-    """The shell lines that show a box's logs, each line behind the name of its log.
+    """The shell script that prints a box's logs, each line with the name of its log in front.
 
-    Of both runtimes what is there: a rental that is a whole VM has containers, whatever its inventory says.
+    It shows log files and containers, whichever exist: a rented VM runs containers, a rented container does not.
     """
-    follow_file, follow_container, behind = ("-F", "-f", " &") if wish.follow else ("", "", "")
+    follow_file, follow_container, in_background = ("-F", "-f", " &") if wish.follow else ("", "", "")
     patterns = " ".join(f"{shlex.quote(home)}/{pattern}" for pattern in LOG_FILES)
-    names = "; ".join(
+    list_containers = "; ".join(
         f"docker ps --all --filter label={label} --format '{{{{.Names}}}}' 2>/dev/null" for label in LABELS
     )
     return f"""\
@@ -50,21 +49,21 @@ for file in {patterns}; do
   esac
   named "$name" || continue
   [ -r "$file" ] || {{ echo "$file may not be read: set ansible_become, or connect as its owner" >&2; continue; }}
-  {{ tail -n {wish.lines} {follow_file} "$file" 2>/dev/null | prefixed "$name"; }}{behind}
+  {{ tail -n {wish.lines} {follow_file} "$file" 2>/dev/null | prefixed "$name"; }}{in_background}
 done
 if [ -d /run/systemd/system ]; then
   for unit in $(systemctl list-unit-files --plain --no-legend '{UNITS}' 2>/dev/null | cut -d ' ' -f 1); do
     name=${{unit%.service}}
     if named "$name"; then
       {{ journalctl --quiet --no-pager --output cat --lines {wish.lines} {follow_container} --unit "$unit" |
-         prefixed "$name"; }}{behind}
+         prefixed "$name"; }}{in_background}
     fi
   done
 fi
 if [ -S /var/run/docker.sock ]; then
-  for name in $({names}); do
+  for name in $({list_containers}); do
     if named "$name"; then
-      {{ docker logs --tail {wish.lines} {follow_container} "$name" 2>&1 | prefixed "$name"; }}{behind}
+      {{ docker logs --tail {wish.lines} {follow_container} "$name" 2>&1 | prefixed "$name"; }}{in_background}
     fi
   done
 fi
@@ -74,14 +73,14 @@ wait
 
 @dataclass(frozen=True)
 class Source:
-    """One box: its name, and the command that prints its logs."""
+    """A box: its name, and the command that prints its logs."""
 
     name: str
     command: list[str]
 
 
 def source(name: str, hosts: Mapping[str, HostVars], home: str, wish: Wish, known_hosts: Path) -> Source:
-    """Where the logs of a host come from: this machine, or over SSH. Raises DrafthouseError."""
+    """The command for a host's logs: a local shell, or ssh. Raises DrafthouseError for invalid ssh variables."""
     text = script(home, wish)
     if hosts[name].get("ansible_connection") == "local":
         return Source(name, ["/bin/sh", "-c", text])
@@ -89,9 +88,10 @@ def source(name: str, hosts: Mapping[str, HostVars], home: str, wish: Wish, know
 
 
 def remote(way: Way, known_hosts: Path, text: str, *, terminal: bool) -> list[str]:
-    """Ssh's command line. With a terminal the box ends what follows when we go, also where nothing is logged.
+    """The ssh command line that runs the shell script ``text`` on a box.
 
-    Logs are their owner's alone: who becomes root there for Ansible reads them as root.
+    With a terminal the script ends with the connection. It runs under sudo where Ansible becomes root, as logs are
+    readable by their owner only.
     """
     _, *login, target = way.ssh()
     return [

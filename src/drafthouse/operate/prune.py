@@ -1,7 +1,7 @@
-"""What lies below models_dir and neither profile nor kept release uses: found, sized, and removed when told.
+"""Lists the weights below models_dir that no profile and no kept release uses, with their sizes, and removes them.
 
-Ours is what has our note beside it (`<path>.drafthouse.json`), and of a folder only the files that the note names: what
-somebody put there himself is never touched. Standard library only.
+Drafthouse owns a path that has a note beside it (`<path>.drafthouse.json`); in a folder it owns only the files that
+the note lists. Files of anybody else are never removed. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import ModelEntry
     from drafthouse.profiles.profile_types import Profile
 
-PARTS = ".drafthouse-parts"  # downloads that have not ended
-WRONG = ".wrong"  # a file that was moved aside because its bytes were not the revision's
+PARTS = ".drafthouse-parts"  # the folder of unfinished downloads
+WRONG = ".wrong"  # suffix of a file whose bytes did not match the revision's hash
 USED, UNUSED, UNFINISHED, FOREIGN = "used", "unused", "unfinished", "not ours"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Something below models_dir. ``size`` in bytes; ``last_used`` is when a byte of it was last read or written.
+    """Weights or other files below models_dir; ``size`` in bytes, ``last_used`` the last access in unix seconds.
 
-    ``last_used`` is in seconds since 1970, as the file system knows it: to about a day where it is mounted as usual
-    (relatime), and no better than the last change with noatime.
+    The file system records the access time: to about a day with the mount option relatime (the default), and only
+    the last change with noatime.
     """
 
     path: Path
@@ -45,12 +45,12 @@ class Entry:
 
     @property
     def removable(self) -> bool:
-        """Tell whether it is ours and nobody's need."""
+        """True if Drafthouse owns the entry and nothing uses it."""
         return self.state in (UNUSED, UNFINISHED)
 
 
 def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, ModelEntry]) -> set[str]:
-    """The paths below models_dir that any profile uses, also those that others are made from."""
+    """The paths below models_dir that any profile uses, and those that such weights are derived from."""
     names: list[object] = []
     for profile in profiles.values():
         names.append(profile.get("target"))
@@ -67,64 +67,64 @@ def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, Model
         used.add("/".join(filter(None, (model["folder"], model.get("file")))))
         if derived := model["source"].get("derived"):
             names.append(derived["from"])
-        if head := model.get("speculators"):  # as a target such a head stands for the model that it names
+        if head := model.get("speculators"):  # a draft head as target means the model that it names
             names.append(head["target"])
     return used
 
 
 def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
-    """The paths below ``models_dir`` that the releases kept in a box's ``home`` need to serve again.
+    """The paths below ``models_dir`` that the releases kept in a box's ``home`` need for a rollback.
 
-    Raises DrafthouseError where one cannot be read: what it needs is then not known.
+    Raises DrafthouseError if a release cannot be read, as its weights are then unknown.
     """
-    bad = damaged_releases(home)
-    if bad:
-        raise DrafthouseError(bad)
-    # The folder may be named otherwise than the box named it: relative, or by a link.
+    damaged = damaged_releases(home)
+    if damaged:
+        raise DrafthouseError(damaged)
+    # The release may name the folder by another path than ``models_dir``: absolute, or through a link.
     folders = (models_dir.absolute(), models_dir.resolve())
     used = set()
-    for kept in map(Path, weights_kept(home)):
-        for path, folder in itertools.product((kept, kept.parent.resolve() / kept.name), folders):
-            if path.is_relative_to(folder):
-                used.add(path.relative_to(folder).as_posix())
+    for weights in map(Path, weights_kept(home)):
+        for candidate, folder in itertools.product((weights, weights.parent.resolve() / weights.name), folders):
+            if candidate.is_relative_to(folder):
+                used.add(candidate.relative_to(folder).as_posix())
     return used
 
 
 def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
-    """What lies below ``models_dir``; ``used`` are paths below it.
+    """List the entries of ``models_dir``; ``used`` are the relative paths that must stay.
 
-    Raises DrafthouseError where there is none.
+    Raises DrafthouseError if the folder does not exist.
     """
     try:
-        there = models_dir.is_dir()
-    except OSError as error:  # a name that is too long for any
+        is_folder = models_dir.is_dir()
+    except OSError as error:  # such as a name that is too long
         raise one_problem(
             "file-unreadable", str(error.strerror), "the models' folder", "correct its path", short(str(models_dir))
         ) from error
-    if not there:
+    if not is_folder:
         raise one_problem(
             "no-such-file", "no such folder", "the models' folder", "name another inventory", str(models_dir)
         )
-    wanted = set(used)
+    used_paths = set(used)
     entries: list[Entry] = []
     for path in sorted(models_dir.iterdir()):
         if not path.name.endswith(NOTE_SUFFIX):
-            entries += _at(path, models_dir, wanted)
+            entries += _entries_at(path, models_dir, used_paths)
     return entries
 
 
 def remove(entries: Iterable[Entry]) -> list[Path]:
-    """Remove those that are removable, with their notes; return folders that stay, because of what is not ours."""
+    """Remove the removable entries and their notes; return the folders that stay because they hold foreign files."""
     kept = []
     for entry in entries:
         if not entry.removable:
             continue
         for file in entry.files:
             file.unlink(missing_ok=True)
-        for parts in (entry.path / PARTS, entry.path.parent / PARTS / entry.path.name):
-            if not parts.is_symlink():
-                shutil.rmtree(parts, ignore_errors=True)
-        # Last: what was interrupted before is still known to be ours.
+        for unfinished in (entry.path / PARTS, entry.path.parent / PARTS / entry.path.name):
+            if not unfinished.is_symlink():
+                shutil.rmtree(unfinished, ignore_errors=True)
+        # The note goes last: after an interruption it still marks the remaining files as Drafthouse's.
         note_file(entry.path).unlink(missing_ok=True)
         _remove_empty(entry.path if entry.path.is_dir() and not entry.path.is_symlink() else entry.path.parent)
         if entry.path.is_dir() and not entry.path.is_symlink():
@@ -133,54 +133,54 @@ def remove(entries: Iterable[Entry]) -> list[Path]:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove the empty folders below ``folder``, and it itself."""
-    below = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
-    for path in [*sorted(below, reverse=True), folder]:
+    """Remove the empty folders below ``folder``, and ``folder`` if it is empty."""
+    subfolders = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
+    for path in [*sorted(subfolders, reverse=True), folder]:
         with contextlib.suppress(OSError):
             path.rmdir()
 
 
-def _at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
-    """Yield the entries that one name directly below models_dir stands for."""
+def _entries_at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
+    """Yield the entries at ``path``, which is directly below models_dir: a file, a model, or a folder of models."""
     if note_file(path).is_file():
-        yield _ours(path, models_dir, used)
+        yield _owned_entry(path, models_dir, used)
         return
     if path.is_symlink() or not path.is_dir():
         yield _entry(path, FOREIGN, [path])
         return
-    inside = [file for file in sorted(path.iterdir()) if note_file(file).is_file()]
-    for file in inside:
-        yield _ours(file, models_dir, used)
-    known = {*inside, *map(note_file, inside)}
-    begun, rest = [], []
+    models = [file for file in sorted(path.iterdir()) if note_file(file).is_file()]
+    for file in models:
+        yield _owned_entry(file, models_dir, used)
+    owned = {*models, *map(note_file, models)}
+    unfinished, foreign = [], []
     for file in _files(path):
         if PARTS in file.relative_to(path).parts:
-            begun.append(file)
-        elif file not in known:
-            rest.append(file)
-    if begun and not _is_used(path, models_dir, used):
-        yield _entry(path, UNFINISHED, begun)
-    if rest:
-        yield _entry(path, FOREIGN, rest)
+            unfinished.append(file)
+        elif file not in owned:
+            foreign.append(file)
+    if unfinished and not _is_used(path, models_dir, used):
+        yield _entry(path, UNFINISHED, unfinished)
+    if foreign:
+        yield _entry(path, FOREIGN, foreign)
 
 
-def _ours(path: Path, models_dir: Path, used: set[str]) -> Entry:
+def _owned_entry(path: Path, models_dir: Path, used: set[str]) -> Entry:
     folder = path.parent if path.is_file() else path
     try:
         names = list(json_of(note_file(path).read_text("utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):
         names = []
     if path.is_symlink():
-        files = [path]  # into the hub's own cache, which is shared with other tools
+        files = [path]  # only the link: the Hub's cache behind it is shared with other tools
     else:
-        files = list(filter(None, (_inside(folder, str(name)) for name in names)))
+        files = list(filter(None, (_path_in_note(folder, str(name)) for name in names)))
         if path.is_dir():
             files += [file for file in _files(folder) if file.name.endswith(WRONG)]
     return _entry(path, USED if _is_used(path, models_dir, used) else UNUSED, files)
 
 
-def _inside(folder: Path, name: str) -> Path | None:
-    """The file of a note, None where the name leads out of the folder or through a link."""
+def _path_in_note(folder: Path, name: str) -> Path | None:
+    """The path of a file that a note names; None if the name leads out of ``folder`` or through a link."""
     path = folder / name
     parts = Path(name).parts
     if Path(name).is_absolute() or ".." in parts:
@@ -200,11 +200,11 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _entry(path: Path, state: str, files: Iterable[Path]) -> Entry:
-    there = []
-    size, last = 0, 0.0
+    present = []
+    size, last_used = 0, 0.0
     for file in files:
         with contextlib.suppress(OSError):
             status = file.lstat()
-            size, last = size + status.st_size, max(last, status.st_atime, status.st_mtime)
-            there.append(file)
-    return Entry(path, state, size, last, tuple(there))
+            size, last_used = size + status.st_size, max(last_used, status.st_atime, status.st_mtime)
+            present.append(file)
+    return Entry(path, state, size, last_used, tuple(present))

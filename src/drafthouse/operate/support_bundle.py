@@ -1,4 +1,4 @@
-"""A support bundle on the controller: what a box gave and what the clone knows, redacted once more, as one file."""
+"""Writes a support bundle on the controller: a .tar.gz of redacted texts from the box and about the profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..report.archive import DATED, folders
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-_LEFT_OUT = ("suites", "prompts", "box")
+_OMITTED_KEYS = ("suites", "prompts", "box")
 
 
 def contents(
@@ -33,23 +33,23 @@ def contents(
     of_box: Mapping[str, str],
     reports: Path,
 ) -> dict[str, str]:
-    """All texts of a bundle by name; not redacted yet."""
-    found = {
+    """By file name, all texts of the bundle. `write` redacts them; ``of_box`` comes redacted from the box."""
+    texts = {
         "plan.txt": plan_text(resolved) + "\n",
-        "resolved.json": _json({key: value for key, value in resolved.items() if key not in _LEFT_OUT}),
+        "resolved.json": _json({key: value for key, value in resolved.items() if key not in _OMITTED_KEYS}),
         "box.json": _json(resolved.get("box") or {}),
         "doctor.json": _json({"checks": list(checks)}),
         "controller.txt": _controller(),
         **of_box,
     }
     for arm, data in resolved["arms"].items():
-        found |= {f"rendered/{arm}/{file['path']}": file["content"] for file in data["files"]}
+        texts |= {f"rendered/{arm}/{file['path']}": file["content"] for file in data["files"]}
     for folder in folders(reports, resolved["profile"]):
-        # `<time>-<host>`: a host's name may end as another one's does.
+        # Folders are named `<time>-<host>`; compare the host exactly, not the end of the name.
         if DATED.sub("", folder.name, count=1) == f"-{name_of(host)}":
-            found["report.json"] = (folder / "report.json").read_text("utf-8")
+            texts["report.json"] = (folder / "report.json").read_text("utf-8")
             break
-    return found
+    return texts
 
 
 def _json(data: object) -> str:
@@ -57,35 +57,35 @@ def _json(data: object) -> str:
 
 
 def _controller() -> str:
-    """Versions of what ran the playbook; no name of a user, of a machine or of a folder."""
-    ours = f"drafthouse {metadata.version('drafthouse')}" if INSTALLED else f"clone {_commit()}"
+    """Versions of Drafthouse, Ansible and Python on the controller, without any user, host or folder name."""
+    program = f"drafthouse {metadata.version('drafthouse')}" if INSTALLED else f"clone {_commit()}"
     from ansible.release import __version__  # noqa: PLC0415 (the controller has it; nothing else of this file needs it)
 
     system = f"{platform.system()} {platform.machine()}"
-    return f"{ours}\nansible-core {__version__}\npython {platform.python_version()}\nsystem {system}\n"
+    return f"{program}\nansible-core {__version__}\npython {platform.python_version()}\nsystem {system}\n"
 
 
 def _commit() -> str:
-    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "no git"
     return done.stdout.strip() or "no git"
 
 
 def write(folder: Path, host: str, texts: Mapping[str, str], redact: Callable[[str], str], now: float) -> Path:
-    """Write the bundle, for its owner alone, and return its path."""
+    """Write the bundle, readable by its owner only, and return its path; ``now`` is in unix seconds."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = f"support-{name_of(host)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}"
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
         for path, text in sorted(texts.items()):
             data = redact(text).encode()
             entry = tarfile.TarInfo(f"{name}/{path}")
             entry.size, entry.mode, entry.mtime = len(data), 0o600, int(now)
             tar.addfile(entry, io.BytesIO(data))
-    target = folder / f"{name}.tar.gz"
-    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(gzip.compress(packed.getvalue(), mtime=0))
-    return target
+    bundle = folder / f"{name}.tar.gz"
+    with os.fdopen(os.open(bundle, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(gzip.compress(archive.getvalue(), mtime=0))
+    return bundle

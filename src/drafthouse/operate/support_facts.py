@@ -1,7 +1,7 @@
-"""What of a box goes into a support bundle: logs' ends, what serves and how, versions. Secrets leave it redacted alone.
+"""Collects the box's part of a support bundle: ends of logs, server configuration, versions; all secrets redacted.
 
-Files are taken by name, from a list; folders of keys (``secrets``, ``gateway/tls``) are on none of it. Standard library
-only, Python 3.10.
+Only files that match the patterns below are read; no pattern matches a file with a key. Standard library only,
+Python 3.10.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ..core.docker_api import DockerApi, EngineError
 from ..core.errors import DrafthouseError
 from ..core.procfs import first_environment
 from ..core.redact import known_secrets, redactor
-from ..host.driver.facts import read_driver, said
+from ..host.driver.facts import output_of, read_driver
 from ..profiles.container import FRONT_LABEL, GATEWAY_LABEL, LABEL, MONITORING_LABEL, PREFIX
 from ..serving.containers import has_engine, list_containers
 from ..serving.runtimes import ContainerRuntime
 from ..weights.hub_habits import token_file
 
-#: The last lines of each log, and the most bytes that are read of one file.
+#: Lines kept of each log, from its end, and the most bytes read of a file.
 LINES, BYTES = 500, 512 * 1024
 _DOCKER_S = 30.0
-#: Our units, as systemctl takes them.
+#: Drafthouse's systemd units, as a pattern for systemctl.
 UNITS = "drafthouse-*.service"
-#: The labels of our containers: engines, gateway, monitoring, a fleet's front.
+#: Labels of Drafthouse's containers: engines, gateway, monitoring, a fleet's load balancer.
 LABELS = (LABEL, GATEWAY_LABEL, MONITORING_LABEL, FRONT_LABEL)
-#: The logs below the box's home: engines, gateway, both supervisors, and what watches beside them.
+#: Logs below Drafthouse's folder on the box: engines, gateway, monitoring, fleet, watchdog, and their supervisords.
 LOG_FILES = (
     "logs/*.log",
     "gateway/logs/*.log",
@@ -67,80 +67,80 @@ _FILES = (
     "monitoring/supervisor/supervisord.conf",
     "run/*.json",
 )
-_OF_THE_SYSTEM = ("/etc/os-release", "/etc/docker/daemon.json", "/proc/driver/nvidia/version", "/proc/meminfo")
+_SYSTEM_FILES = ("/etc/os-release", "/etc/docker/daemon.json", "/proc/driver/nvidia/version", "/proc/meminfo")
 _KEYS = ("secrets/*", "gateway/tls/key.pem", "fleet/gateway/tls/key.pem")
-_KEYS_OF_USERS = (
+_USER_KEYS = (
     ".cache/huggingface/token",
     ".cache/huggingface/stored_tokens",
     ".huggingface/token",
     ".config/vastai/vast_api_key",
     ".vast_api_key",
 )
-# Of the kernel's log: what the GPU's driver and the end of memory say.
+# Words of the kernel's log about GPU failures, lack of memory and faulty or full disks.
 _KERNEL = ("NVRM", "Xid", "Out of memory", "oom-kill", "oom_reaper", "I/O error", "No space left")
 
 
 def gather(
     home: Path, engine_home: Path, root: Path = Path("/"), environ: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """The texts by their names in the bundle, all of them redacted. What is not there is left out."""
+    """By file name in the bundle, the redacted texts. Empty texts are left out."""
     redact = redactor_of(home, environ)
     return {name: redact(text) for name, text in _texts(home, engine_home, root) if text}
 
 
 def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
-    """What takes out of a text all that this box knows to be secret."""
-    given = {**first_environment(), **(os.environ if environ is None else environ)}
-    return redactor(known_secrets(given, key_files(home)))
+    """A function that removes from a text all secrets that the box's environment and key files contain."""
+    variables = {**first_environment(), **(os.environ if environ is None else environ)}
+    return redactor(known_secrets(variables, key_files(home)))
 
 
 def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
-    """The files that hold a secret each: those of our home, and those of the tools that a user has."""
+    """The files that hold a secret: keys below ``home``, and the user's tokens for Hugging Face and vast.ai."""
     files: list[Path] = []
     if home:
         for pattern in _KEYS:
             files += [path for path in sorted(home.glob(pattern)) if path.is_file()]
-    return [*files, token_file(), *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
+    return [*files, token_file(), *((user or Path.home()) / name for name in _USER_KEYS)]
 
 
 def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str]]:
-    for path in _found(home, _LOGS):
+    for path in _matching_files(home, _LOGS):
         yield f"box/{path.relative_to(home)}", tail(path)
-    for path in _found(home, _FILES):
+    for path in _matching_files(home, _FILES):
         yield f"box/{path.relative_to(home)}", _read(path)
-    for name in _OF_THE_SYSTEM:
+    for name in _SYSTEM_FILES:
         yield f"box/system{name}", _read(root / name.lstrip("/"))
     yield "box/versions.txt", _versions(home, engine_home)
-    yield "box/nvidia-smi.txt", said("nvidia-smi", any_status=True)
+    yield "box/nvidia-smi.txt", output_of("nvidia-smi", any_status=True)
     yield "box/kernel.txt", "\n".join((kernel_log(_KERNEL) or [])[-LINES:])
-    yield from _of_systemd()
-    yield from _of_docker()
+    yield from _journals()
+    yield from _container_texts()
 
 
-def _found(home: Path, patterns: Iterable[str]) -> Iterator[Path]:
-    """Yield plain files of ours; a link could lead to a key."""
+def _matching_files(home: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """Yield the regular files below ``home`` that match a pattern. Links are left out: they could lead to a key."""
     for pattern in patterns:
         for path in sorted(home.glob(pattern)):
             if path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(home.resolve()):
                 yield path
 
 
-def tail(path: Path, lines: int = LINES, most: int = BYTES) -> str:
-    """The last lines of a file, whole ones: of a secret that a cut went through nothing could tell the rest."""
+def tail(path: Path, lines: int = LINES, max_bytes: int = BYTES) -> str:
+    """The last lines of a file, "" if unreadable. A first cut line is dropped: a cut secret would not be redacted."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - most))
+            stream.seek(max(0, size - max_bytes))
             text = stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    if size > most:
+    if size > max_bytes:
         text = text.partition("\n")[2]
     return "".join(text.splitlines(keepends=True)[-lines:])
 
 
 def _read(path: Path) -> str:
-    """A small text file; a larger one is none of those that are meant."""
+    """The text of a file; "" if it cannot be read or is larger than `BYTES`, as no configuration file is."""
     try:
         if path.stat().st_size <= BYTES:
             return path.read_text("utf-8", errors="replace")
@@ -164,21 +164,21 @@ def _versions(home: Path, engine_home: Path) -> str:
 
 def kernel_log(words: Iterable[str]) -> list[str] | None:
     """The lines of the kernel's log that contain one of ``words``; None where the log may not be read."""
-    text = said("dmesg")
+    text = output_of("dmesg")
     if not text:
         return None
     return [line for line in text.splitlines() if any(word in line for word in words)]
 
 
-def _of_systemd() -> Iterator[tuple[str, str]]:
-    """Yield the journal's last lines of each unit of ours: what systemd keeps running writes to no file."""
-    listed = said("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS)
-    for name in re.findall(r"^[ \t]*(\S+)", listed, re.MULTILINE):
-        words = ("journalctl", "--no-pager", "--output=short-iso", f"--unit={name}", f"--lines={LINES}")
-        yield f"box/systemd/{name}.log", said(*words)
+def _journals() -> Iterator[tuple[str, str]]:
+    """Yield the journal's last lines of each of Drafthouse's units, which write no log files."""
+    unit_list = output_of("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS)
+    for name in re.findall(r"^[ \t]*(\S+)", unit_list, re.MULTILINE):
+        command = ("journalctl", "--no-pager", "--output=short-iso", f"--unit={name}", f"--lines={LINES}")
+        yield f"box/systemd/{name}.log", output_of(*command)
 
 
-def _of_docker() -> Iterator[tuple[str, str]]:
+def _container_texts() -> Iterator[tuple[str, str]]:
     if not has_engine():
         return
     api = DockerApi(timeout_s=_DOCKER_S)

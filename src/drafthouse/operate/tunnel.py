@@ -1,8 +1,7 @@
-"""A tunnel to a box's API: which box, with which command, and what it means when ssh gives up.
+"""Opens an SSH tunnel to a box's API: chooses the host, runs `ssh -L`, and explains ssh's errors.
 
-The system's own `ssh -L`, not a library: it knows the user's configuration, agent, hardware keys and jump hosts, as
-Ansible does, which comes in the same way. Host keys are kept beside what is rented, not in the user's own known_hosts:
-rented boxes take each other's addresses.
+It runs the system's ssh, as Ansible does, and so uses the user's configuration, agent, hardware keys and jump hosts.
+Host keys are kept outside the user's known_hosts, because a rented box often has the address of an earlier one.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from ..core.http import opener
 
 LOOPBACK = "127.0.0.1"
 PORT = 8000
-_OPEN_S = 40.0  # ConnectTimeout and the rest of a slow box's login
+_OPEN_S = 40.0  # ConnectTimeout (15 s) and a slow login
 _END_S = 5.0
-_LOOK_EVERY_S = 0.1
+_POLL_S = 0.1
 _MOST_PORT = 65535
 _PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
 _RENT = "rent a box (make rent), or write one into its hosts.yml"
@@ -39,9 +38,9 @@ _RENT = "rent a box (make rent), or write one into its hosts.yml"
 
 @dataclass(frozen=True)
 class Way:
-    """How a box is reached. ``alias`` stands for it among the known host keys; ``more`` are further words for ssh.
+    """SSH access to a box. ``alias`` is its name in the host key file; ``more`` are further arguments of ssh.
 
-    ``sudo``: what is root's there, as the key is, the user reads with it.
+    ``sudo``: the user needs sudo to read root's files, such as the API key ``key_file``.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Way:
     sudo: bool = False
 
     def ssh(self) -> list[str]:
-        """The words that log in there, as a person would type them."""
+        """The arguments of a plain ssh login, as a user would type them."""
         words = ["ssh"]
         if self.ssh_port:
             words += ["-p", str(self.ssh_port)]
@@ -66,7 +65,7 @@ class Way:
 
 
 class HostVars(TypedDict, total=False):
-    """Variables of a host: those that say how it is reached. Who reads one makes a text of it: YAML knows types."""
+    """Variables of a host that tell how to connect to it. YAML makes numbers or booleans of some: use str()."""
 
     ansible_connection: str
     ansible_host: str
@@ -85,45 +84,45 @@ class HostVars(TypedDict, total=False):
 
 
 def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> dict[str, HostVars]:
-    """The hosts of an inventory with their variables, as Ansible reads them. Raises DrafthouseError."""
-    words = ["ansible-inventory", "-i", str(inventory), "--list"]
+    """By host name, the variables of all hosts in an inventory, as Ansible reads them. Raises DrafthouseError."""
+    command_line = ["ansible-inventory", "-i", str(inventory), "--list"]
     try:
-        done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        result = runner(command_line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         do = "run make tunnel, which installs it"
         raise one_problem(
             "program-missing", "no program ansible-inventory", "Ansible, which reads inventories", do
         ) from error
-    complaint = (done.stderr.strip().splitlines() or [""])[-1].strip().removeprefix("[WARNING]: ")
-    found: dict[str, HostVars] = {}
+    complaint = (result.stderr.strip().splitlines() or [""])[-1].strip().removeprefix("[WARNING]: ")
+    hosts: dict[str, HostVars] = {}
     try:
-        listed = json.loads(done.stdout)
-        for name, variables in listed["_meta"]["hostvars"].items():
-            own: Any = {key: _unmarked(value) for key, value in variables.items()}
-            found[str(name)] = own
-        # Hosts without a single variable stand in their groups alone.
-        for group in listed.values():
+        inventory_data = json.loads(result.stdout)
+        for name, variables in inventory_data["_meta"]["hostvars"].items():
+            host_vars: Any = {key: _unmarked(value) for key, value in variables.items()}
+            hosts[str(name)] = host_vars
+        # Hosts without variables appear only in their groups.
+        for group in inventory_data.values():
             for name in group.get("hosts", []):
-                found.setdefault(name, {})
+                hosts.setdefault(name, {})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise one_problem(
             "inventory-unreadable", complaint or "no answer", "an inventory", "correct it", str(inventory)
         ) from error
-    if complaint and not found:
-        # Why there is none: no key of the account, say, or no network.
+    if complaint and not hosts:
+        # Ansible's warning tells why there is no host: a missing API key, for example.
         raise one_problem("no-host", f"no host: {complaint}", "a box to reach", _RENT, str(inventory))
-    return found
+    return hosts
 
 
 def _unmarked(value: Any) -> Any:
-    """A value without the mark of what Ansible takes for no template, as what a plugin found out has it."""
+    """A value without Ansible's "unsafe" mark, which inventory plugins put on values that are not templates."""
     if isinstance(value, dict) and set(value) == {"__ansible_unsafe"}:
         return value["__ansible_unsafe"]
     return value
 
 
 def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
-    """The way to a host, or to the only one where none is named. Raises DrafthouseError."""
+    """SSH access to the host ``name`` ("": the only host of the inventory). Raises DrafthouseError."""
     if not hosts:
         raise one_problem("no-host", "no host", "a box to reach", _RENT, inventory)
     if not name and len(hosts) > 1:
@@ -134,35 +133,35 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
         raise one_problem(
             "no-such-host", f"no host '{name}'", "a host of the inventory", did_you_mean(name, hosts), inventory
         )
-    own = hosts[name]
-    if own.get("ansible_connection") == "local":
-        do = f"ask http://{LOOPBACK}:{own.get('drafthouse_port', PORT)} without a tunnel"
+    values = hosts[name]
+    if values.get("ansible_connection") == "local":
+        do = f"ask http://{LOOPBACK}:{values.get('drafthouse_port', PORT)} without a tunnel"
         raise one_problem("host-is-local", f"'{name}' is this machine", "another one", do, inventory)
-    address = str(own.get("ansible_host") or own.get("ansible_ssh_host") or name)
-    user = str(own.get("ansible_user") or own.get("ansible_ssh_user") or "")
-    identity = str(own.get("ansible_ssh_private_key_file") or own.get("ansible_private_key_file") or "")
+    address = str(values.get("ansible_host") or values.get("ansible_ssh_host") or name)
+    user = str(values.get("ansible_user") or values.get("ansible_ssh_user") or "")
+    identity = str(values.get("ansible_ssh_private_key_file") or values.get("ansible_private_key_file") or "")
     where = f"{inventory}: {name}"
     _require_plain("ansible_host", address, where)
     _require_plain("ansible_user", user, where)
     _require_expanded("ansible_ssh_private_key_file", identity, where)
-    more = _ssh_arguments(own, where)
+    more = _ssh_arguments(values, where)
     return Way(
         name=name,
         address=address,
-        # What is rented is named by its number, which no other box will ever have. Ansible knows it under the same.
+        # A rented host is named by its instance number, which is never used again. Ansible uses the same alias.
         alias=name,
-        ssh_port=_number(own.get("ansible_port") or own.get("ansible_ssh_port"), "ansible_port", inventory, name),
+        ssh_port=_port(values.get("ansible_port") or values.get("ansible_ssh_port"), "ansible_port", inventory, name),
         user=user,
         identity=identity,
         more=more,
-        api_port=_number(own.get("drafthouse_port"), "drafthouse_port", inventory, name) or PORT,
-        key_file=f"{own.get('drafthouse_home', '~/drafthouse').removeprefix('~/')}/secrets/api_key",
-        sudo=user != "root" and str(own.get("ansible_become", "")).lower() in ("true", "yes", "on", "1"),
+        api_port=_port(values.get("drafthouse_port"), "drafthouse_port", inventory, name) or PORT,
+        key_file=f"{values.get('drafthouse_home', '~/drafthouse').removeprefix('~/')}/secrets/api_key",
+        sudo=user != "root" and str(values.get("ansible_become", "")).lower() in ("true", "yes", "on", "1"),
     )
 
 
 def _require_plain(variable: str, value: str, where: str) -> None:
-    # A word that begins with - would be an option of ssh's.
+    # ssh would take a word that begins with - for an option.
     if re.search(r"^-|\{\{|\s", value):
         raise one_problem("invalid-setting", f"{variable}: {value}", "a plain word", "write it out", where)
 
@@ -173,18 +172,18 @@ def _require_expanded(variable: str, value: str, where: str) -> None:
         raise one_problem("invalid-setting", f"{variable}: {value}", needed, "write it out", where)
 
 
-def _ssh_arguments(own: HostVars, where: str) -> tuple[str, ...]:
-    """The further words for ssh that a host's variables name. Raises DrafthouseError."""
-    words = f"{own.get('ansible_ssh_common_args') or ''} {own.get('ansible_ssh_extra_args') or ''}"
-    _require_expanded("ansible_ssh_common_args", words, where)
+def _ssh_arguments(values: HostVars, where: str) -> tuple[str, ...]:
+    """The further ssh arguments in a host's variables. Raises DrafthouseError for an unclosed quote."""
+    arguments = f"{values.get('ansible_ssh_common_args') or ''} {values.get('ansible_ssh_extra_args') or ''}"
+    _require_expanded("ansible_ssh_common_args", arguments, where)
     try:
-        return tuple(shlex.split(words))
+        return tuple(shlex.split(arguments))
     except ValueError as error:
-        found = f"ansible_ssh_common_args: {words} ({error})"
-        raise one_problem("invalid-setting", found, "shell words", "close the quote", where) from error
+        setting = f"ansible_ssh_common_args: {arguments} ({error})"
+        raise one_problem("invalid-setting", setting, "shell words", "close the quote", where) from error
 
 
-def _number(value: object, word: str, inventory: str, name: str) -> int | None:
+def _port(value: object, word: str, inventory: str, name: str) -> int | None:
     if value in (None, ""):
         return None
     if str(value).isdigit() and 1 <= int(str(value)) <= _MOST_PORT:
@@ -195,8 +194,8 @@ def _number(value: object, word: str, inventory: str, name: str) -> int | None:
 
 
 def options(way: Way, known_hosts: Path) -> list[str]:
-    """The options of every connection of ours: it asks nothing, and knows the box by its own host key."""
-    named = {
+    """The ssh options of every connection: no questions to the user, and host keys in the file ``known_hosts``."""
+    settings = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
         "UserKnownHostsFile": f'"{str(known_hosts).replace("%", "%%")}"',
@@ -204,23 +203,23 @@ def options(way: Way, known_hosts: Path) -> list[str]:
         "HostKeyAlias": way.alias,
         "CheckHostIP": "no",
         "ConnectTimeout": "15",
-        # A box that went away is noticed within a minute.
+        # A lost connection is noticed after 45 s.
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "3",
-        # Over a connection that is shared with others, ours would be the others' too, and live on.
+        # No shared connection: a tunnel in one would stay open after this process ends.
         "ControlMaster": "no",
         "ControlPath": "none",
         "ForwardAgent": "no",
         "LogLevel": "ERROR",
     }
-    words = []
-    for name, value in named.items():
-        words += ["-o", f"{name}={value}"]
-    return words
+    arguments = []
+    for name, value in settings.items():
+        arguments += ["-o", f"{name}={value}"]
+    return arguments
 
 
 def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
-    """Ssh's command line. It never asks anything: what it cannot do by itself it says and ends."""
+    """The ssh command line of the tunnel. ssh asks no questions: where it would need an answer, it fails."""
     _, *login, target = way.ssh()
     forward = f"{LOOPBACK}:{local_port}:{LOOPBACK}:{way.api_port}"
     return [
@@ -232,12 +231,12 @@ def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
 
 
 def check_port(port: int) -> None:
-    """Raise DrafthouseError where the port of this machine is taken, or may not be had."""
+    """Raise DrafthouseError if the local port is in use or may not be bound."""
     try:
         with socket.socket() as probe:
-            # As ssh does: what is only being closed is no hindrance.
+            # As ssh does: a connection in TIME_WAIT does not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # 0 would be any port to the system, and is none to ssh: -1 is refused in its stead.
+            # Port 0 means any free port to bind(), but ssh needs a number: -1 makes bind() fail.
             probe.bind((LOOPBACK, port or -1))
     except (OSError, OverflowError) as error:
         words = getattr(error, "strerror", None) or str(error)
@@ -246,8 +245,8 @@ def check_port(port: int) -> None:
         raise DrafthouseError(problem) from error
 
 
-def _free_port(near: int) -> int:
-    for port in [*range(max(near, 1024) + 1, min(near + 100, _MOST_PORT)), 0]:
+def _free_port(taken_port: int) -> int:
+    for port in [*range(max(taken_port, 1024) + 1, min(taken_port + 100, _MOST_PORT)), 0]:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((LOOPBACK, port))
             return int(probe.getsockname()[1])
@@ -256,7 +255,7 @@ def _free_port(near: int) -> int:
 
 @dataclass
 class Tunnel:
-    """A tunnel that stands: ``wait`` returns never, or raises DrafthouseError when it breaks."""
+    """An open tunnel: local ``port``, the ssh ``process``, and ``words``, the file with the output of ssh."""
 
     way: Way
     port: int
@@ -265,9 +264,9 @@ class Tunnel:
     known_hosts: Path
 
     def wait(self) -> None:
-        """Wait until ssh ends by itself, and say why it did."""
+        """Wait until ssh ends, then raise DrafthouseError with the reason."""
         self.process.wait()
-        raise DrafthouseError(_why(self.way, self.words.read_text("utf-8", "replace"), self.known_hosts, stood=True))
+        raise DrafthouseError(_cause(self.way, self.words.read_text("utf-8", "replace"), self.known_hosts, opened=True))
 
 
 @contextlib.contextmanager
@@ -279,42 +278,42 @@ def tunnel(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Tunnel]:
-    """Hold a tunnel open until the block ends, however it does. Raises DrafthouseError where it cannot be opened."""
+    """Keep a tunnel open for the duration of the ``with`` block. Raises DrafthouseError if it cannot be opened."""
     check_port(port)
     with tempfile.TemporaryDirectory(prefix="drafthouse-tunnel-") as folder:
-        words = Path(folder) / "words"
-        with words.open("wb") as target:
-            process = _started(command(way, port, known_hosts), target)
+        output = Path(folder) / "words"
+        with output.open("wb") as stream:
+            process = _start_ssh(command(way, port, known_hosts), stream)
         try:
-            _until_open(way, port, process, words, known_hosts, clock, sleep)
-            yield Tunnel(way, port, process, words, known_hosts)
+            _wait_until_open(way, port, process, output, known_hosts, clock, sleep)
+            yield Tunnel(way, port, process, output, known_hosts)
         finally:
             end(process)
 
 
-def _started(words: Sequence[str], target: Any) -> subprocess.Popen[bytes]:
+def _start_ssh(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
     try:
-        # A session of its own: Ctrl-C is for us, and we end it.
+        # In a new session ssh does not receive Ctrl-C; this process ends it.
         return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=target, stderr=target, start_new_session=True, umask=0o077,
-            preexec_fn=_ends_with_us,  # noqa: PLW1509 (one call into the kernel, which takes no lock)
+            arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, umask=0o077,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 (one call into the kernel, which takes no lock)
         )  # fmt: skip
     except FileNotFoundError as error:
         raise one_problem("program-missing", "no ssh", "OpenSSH's client", "apt-get install openssh-client") from error
 
 
-# Looked up here: between fork and exec as little as possible is to happen.
+# Looked up at import, because code between fork and exec must do as little as possible.
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
-def _ends_with_us() -> None:
-    """Have ssh ended when we are gone, also by kill -9, after which we cannot end it. Only Linux's kernel does that."""
+def _end_with_parent() -> None:
+    """Let the kernel end ssh when this process dies, even by kill -9 (Linux only)."""
     if _prctl:
         _prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End ssh, and see that it has ended."""
+    """Terminate ssh, kill it after `_END_S` seconds, and wait until it has ended."""
     if process.poll() is None:
         process.terminate()
     try:
@@ -324,43 +323,43 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _until_open(
+def _wait_until_open(
     way: Way,
     port: int,
     process: subprocess.Popen[bytes],
-    words: Path,
+    output: Path,
     known_hosts: Path,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
-    """Return when ssh listens, which it does once it has logged in."""
-    until = clock() + _OPEN_S
+    """Wait until ssh listens on the local port, which it does after the login. Raises DrafthouseError."""
+    deadline = clock() + _OPEN_S
     while True:
         if process.poll() is not None:
-            raise DrafthouseError(_why(way, words.read_text("utf-8", "replace"), known_hosts, stood=False))
+            raise DrafthouseError(_cause(way, output.read_text("utf-8", "replace"), known_hosts, opened=False))
         try:
             socket.create_connection((LOOPBACK, port), 1).close()
             return
         except OSError:
             pass
-        if clock() > until:
+        if clock() > deadline:
             do = "try again, or connect manually: " + shlex.join(way.ssh())
             raise one_problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do)
-        sleep(_LOOK_EVERY_S)
+        sleep(_POLL_S)
 
 
-def _why(way: Way, output: str, known_hosts: Path, stood: bool) -> Problem:
-    """What ssh's last words mean, and what to do."""
-    last = "it said nothing"
+def _cause(way: Way, output: str, known_hosts: Path, opened: bool) -> Problem:
+    """The problem that ssh's output means; ``opened``: the tunnel was open before."""
+    last_line = "it said nothing"
     for line in output.splitlines():
         if line.strip() and "open failed" not in line:
-            last = line.strip()
-    by_hand = shlex.join(way.ssh())
+            last_line = line.strip()
+    login = shlex.join(way.ssh())
     where = f"{way.name} ({way.ssh()[-1]}" + (f", port {way.ssh_port})" if way.ssh_port else ")")
-    if stood:
+    if opened:
         return Problem(
             "tunnel-failed",
-            f"the tunnel broke: {last}",
+            f"the tunnel broke: {last_line}",
             "a stable connection",
             "check that the box still runs, then try again",
             where,
@@ -370,16 +369,16 @@ def _why(way: Way, output: str, known_hosts: Path, stood: bool) -> Problem:
         do = f"find out why: it may be an attack. If the box was reinstalled: {forget}"
         return Problem("ssh-host-key-changed", "the SSH host key has changed", "the known host key", do, where)
     if "Permission denied" in output or "Too many authentication failures" in output:
-        do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to test manually: {by_hand}"
-        return Problem("ssh-login-refused", last, "an SSH key that the box accepts", do, where)
+        do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to test manually: {login}"
+        return Problem("ssh-login-refused", last_line, "an SSH key that the box accepts", do, where)
     if "listen" in output and "port" in output:
-        return Problem("port-taken", last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
-    do = f"check that the box runs and that its address and port are right; to test manually: {by_hand}"
-    return Problem("box-unreachable", last, "a box that answers on its SSH port", do, where)
+        return Problem("port-taken", last_line, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
+    do = f"check that the box runs and that its address and port are right; to test manually: {login}"
+    return Problem("box-unreachable", last_line, "a box that answers on its SSH port", do, where)
 
 
 def answers(port: int, timeout_s: float = 10) -> bool:
-    """Tell whether anything speaks HTTP behind the tunnel."""
+    """True if an HTTP server answers through the tunnel, with any status."""
     try:
         opener().open(f"http://{LOOPBACK}:{port}/health", timeout=timeout_s).close()
     except urllib.error.HTTPError:

@@ -16,6 +16,8 @@ from ..engines.registry import engine_of
 from .several_hosts import lead_command, place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drafthouse.engines.base import HostPlace
     from drafthouse.engines.entry_types import (
         CatalogEngine,

@@ -15,7 +15,7 @@ from ..core.forms import NAME, PROFILE_NAME
 from ..core.parsed_files import parsed_once
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings
-from .catalog_files import checked, document, read_table
+from .catalog_files import read_document, read_table, shape_problems
 from .flag_lists import FLAG_LISTS
 from .flag_lists import FOLDER as FLAG_FOLDER
 from .heads import builtin_kinds
@@ -193,7 +193,7 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
         return {}, [Problem("catalogue-incomplete", "no engine", "a file for each", do, ENGINE_FOLDER)]
     entries, problems = {}, []
     for path in paths:
-        data, file_problems = document(root, f"{ENGINE_FOLDER}/{path.name}")
+        data, file_problems = read_document(root, f"{ENGINE_FOLDER}/{path.name}")
         if file_problems:
             problems += file_problems
         else:
@@ -202,7 +202,7 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     for name, entry in entries.items():
         file = f"{ENGINE_FOLDER}/{name}.yml"
         engines[name] = like_another(entry, entries)
-        problems += checked(engines[name], ENGINE, file, versions=True)
+        problems += shape_problems(engines[name], ENGINE, file, versions=True)
         if not NAME.fits(name):
             problems.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", file))
     return engines, problems
@@ -228,6 +228,7 @@ def _flags(
         plugin = engine.get("plugin")
         if not plugin or "flags" not in plugin:
             continue
+        # A plugin adds its flags to those of every engine version.
         plugin_flags, by_engine[name] = plugin["flags"], dict(by_engine[name])  # a copy: engines may share lists
         for version, flags in by_engine[name].items():
             none, one = [*flags["none"], *plugin_flags["none"]], [*flags["one"], *plugin_flags["one"]]

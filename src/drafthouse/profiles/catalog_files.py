@@ -18,13 +18,13 @@ def read_table(
     root: Path, relative: str, shape: Shape, *, versions: bool = False, do: str | None = None
 ) -> tuple[Any, list[Problem]]:
     """A file's table and its problems; ``versions``: also check that each version in it can be compared."""
-    data, problems = document(root, relative, do)
+    data, problems = read_document(root, relative, do)
     if not problems:
-        problems = checked(data, shape, relative, versions=versions)
+        problems = shape_problems(data, shape, relative, versions=versions)
     return (data if isinstance(data, dict) else {}), problems
 
 
-def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, list[Problem]]:
+def read_document(root: Path, relative: str, do: str | None = None) -> tuple[Any, list[Problem]]:
     """The content of a YAML file and the problems of reading it; ``do``: the advice, if git cannot restore the file."""
     findings = Findings(relative)
     needed = "a YAML mapping" if do else "a YAML mapping, as git has it"
@@ -39,7 +39,7 @@ def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, lis
         return {}, error.problems
 
 
-def checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
+def shape_problems(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
     """The problems of ``data``, which was read from the file ``relative``."""
     findings = Findings(relative)
     if check(data, shape, findings) and versions:

@@ -109,13 +109,15 @@ def most_tokens(draft: ModelEntry | None, builtin: BuiltinHead | None) -> int | 
 def usual_tokens(method: Method, draft: ModelEntry | None, builtin: BuiltinHead | None) -> int:
     """A K to start with, which `check_tokens` accepts."""
     most, usual = most_tokens(draft, builtin), method.get("usual_tokens", USUAL_TOKENS)
+    # A method with `all_heads` drafts one token with each head, so K is their number.
     if most is not None:
         usual = most if method.get("all_heads") else min(usual, most)
+    # Whole passes of the head: of a part of a pass the rest would be thrown away.
     per_pass = _tokens_per_pass(method, builtin)
     return usual - usual % per_pass if usual > per_pass else usual
 
 
-def _tokens_per_pass(method: Method, builtin: BuiltinHead | None) -> int:
+def _tokens_per_pass(method: Method, builtin: BuiltinHead | None) -> int:  # 1: K may be any number
     return builtin.get("n_predict", 1) if builtin and method.get("whole_passes") else 1
 
 

@@ -11,7 +11,7 @@ from ..core.forms import VALUE
 from ..core.schema import Findings, Value, check
 from ..core.versions import having, ranges, supports
 from .draft_compat import check_schedule
-from .token_counts import counted
+from .token_counts import tokens_in
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import EngineEntry, MethodOption, Option, Options, Versioned
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
-def unless_said(engine: EngineEntry, version: str) -> Options:
+def version_defaults(engine: EngineEntry, version: str) -> Options:
     """The options that every arm of this version gets where the profile does not set them."""
     specs = engine["options"].items()
     return {key: spec["unless_said"] for key, spec in specs if "unless_said" in spec and supports(version or "0", spec)}
 
 
+# What is needed in place of a lossy option, one whose value lets the engine give other answers than the target's.
 LOSSLESS = "the target's own answers: here the speed is bought with others"
 
 
@@ -81,7 +82,7 @@ class OptionCheck:
                 self.check_version(where, f"'{key}'", option, reason)
                 self._check_choice(where, value, option)
                 # As an integer: some engines misread a unit like k without an error.
-                token_count = counted(value) if option["type"] == "tokens" else None
+                token_count = tokens_in(value) if option["type"] == "tokens" else None
                 valid[key] = token_count or value
         return valid
 
@@ -89,7 +90,7 @@ class OptionCheck:
         """Check a number of tokens, or a word for one, which this version must know; return True if it is right."""
         means = cast("Option", option).get("means", {})  # an option of a method has none
         is_plain = isinstance(value, (int, str)) and not isinstance(value, bool)
-        if not is_plain or (str(value) not in means and not counted(value)):
+        if not is_plain or (str(value) not in means and not tokens_in(value)):
             alternatives = "".join(f", or {word}" for word in means)
             self.findings.add("wrong-type", where, repr(value), f"tokens, as 8192 or 32k{alternatives}", "correct it")
             return False

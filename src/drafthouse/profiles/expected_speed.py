@@ -38,30 +38,23 @@ def mean_acceptance_length(acceptance: float, drafted: int) -> float:
 
 @dataclass(frozen=True)
 class Drafting:
-    """The cost of one pass of the draft: ``read`` bytes, further ``seconds``, and a ``share`` of a target's step.
+    """The cost of one pass of the draft: the sum of three parts."""
 
-    ``one_pass``: True if one pass yields all K tokens, False if it yields one token.
-    """
-
-    read: int
+    read: int  # bytes
     seconds: float = 0.0
-    share: float = 0.0
-    one_pass: bool = False
+    share: float = 0.0  # of the time of a target's step without drafting
+    one_pass: bool = False  # True if one pass yields all K tokens, False if it yields one token
 
 
 @dataclass(frozen=True)
 class Target:
-    """The cost of a target's steps. Bandwidth (bytes/s) and peak (FLOP/s) are those of all devices together.
+    """The cost of a target's steps, on all devices together."""
 
-    Every step reads ``rest`` bytes. Of the ``experts`` bytes one token reads ``used`` parts in ``of``. ``peak`` is 0 if
-    it is unknown: a step then costs only what it reads.
-    """
-
-    rest: int
-    parameters: float
-    bandwidth: float
-    peak: float = 0.0
-    experts: int = 0
+    rest: int  # bytes that every step reads
+    parameters: float  # active ones of a token
+    bandwidth: float  # bytes/s
+    peak: float = 0.0  # FLOP/s; 0 if unknown: a step then costs only what it reads
+    experts: int = 0  # bytes in experts, of which one token reads ``used`` parts in ``of``
     used: int = 1
     of: int = 1
 

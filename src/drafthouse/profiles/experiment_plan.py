@@ -1,6 +1,8 @@
 """The experiment of a profile: check what the profile asks for, and plan the steps as plain data.
 
-A step is one start of servers and the requests to them. In a round each arm is measured once.
+An arm is a server of the comparison: baseline, speculative or stock. A step is one start of servers and the requests to
+them. In a round each arm is measured once. Anchors are prompts that every round sends; fresh ones are sent in one round
+only (`prompts/prompt_plan.py`). A gate checks that speculation did not change the answers.
 """
 
 from __future__ import annotations
@@ -106,6 +108,7 @@ def plan_experiment(
         "prompts_per_kind": {**experiment.get("prompts_per_kind", {})},
         "anchors": experiment.get("anchors", ANCHORS),
         "fresh": experiment.get("fresh", FRESH),
+        # Further concurrent requests would only wait for a slot.
         "gates_at_once": max(1, min(GATES_AT_ONCE, slots)),
         "max_output_tokens": experiment.get("max_output_tokens"),
         "kinds": list(experiment.get("kinds", [])),

@@ -16,6 +16,6 @@ FOLDER = "profiles/catalog/flags"
 FLAG_LISTS = Map({"versions": Table(shape_of(FlagList), required=True)})
 
 
-def newest(lists: Mapping[str, FlagList]) -> str:
+def newest_version(lists: Mapping[str, FlagList]) -> str:
     """The newest version that has a flag list; '' if none has. ``lists``: by version."""
     return max(lists, key=as_version, default="")

@@ -46,7 +46,10 @@ def fleet_of(site: Site) -> Fleet | None:
 
 def ports_of(fleet: Fleet) -> set[int]:
     """The front's ports: its own and, with a router, the router's two and one for each replica, on loopback."""
-    return set(range(fleet["port"], fleet["port"] + (3 + _MOST_BEHIND_A_ROUTER if fleet["router"] != CADDY else 1)))
+    count = 1
+    if fleet["router"] != CADDY:
+        count += 2 + _MOST_BEHIND_A_ROUTER
+    return set(range(fleet["port"], fleet["port"] + count))
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:

@@ -131,7 +131,7 @@ def _unreadable(path: Path, loader: Any, message: str) -> Problem:
     where, found, needed = path, message, "an inventory"
     for file in sorted(path.rglob("*.y*ml")):
         try:
-            content = plain(loader.load_from_file(str(file)))
+            content = python_value(loader.load_from_file(str(file)))
         except (AnsibleError, RecursionError):
             where = file
             break
@@ -151,18 +151,18 @@ def _filled_in(variables: dict[str, Any], templar: Any) -> dict[str, Any]:
     for key, value in variables.items():
         if str(key).startswith("drafthouse_") or key in _OLDER_NAMES:
             try:
-                filled[key] = plain(templar.template(value))
+                filled[key] = python_value(templar.template(value))
             except AnsibleError as error:
                 _report_left_out(f"{key}: {printable(str(error)).partition(chr(10))[0]}")
     return filled
 
 
-def plain(value: Any) -> Any:
+def python_value(value: Any) -> Any:
     """An Ansible value as plain Python types, without Ansible's marks of its origin."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): python_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [python_value(item) for item in value]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

@@ -73,7 +73,7 @@ def setup_of(parts: Parts, arm: BuiltArm) -> Setup:
     )
 
 
-def matching(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[str, str]) -> list[MatchedIssue]:
+def matching_issues(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[str, str]) -> list[MatchedIssue]:
     """The issues that affect a setup; ``accepted``: by issue, the reason why the profile accepts it."""
     return [
         {
@@ -135,6 +135,7 @@ def _setting_matches(rule: Setting, given: str | None) -> bool:
     if "given" in rule and rule["given"] != (given is not None):
         return False
     value = rule.get("default")
+    # A text in a flag's JSON or in the YAML is in quotes there (`settings_of`); the rules have none.
     if given is not None:
         value = given.strip('"')
     if "is" in rule and value not in rule["is"]:

@@ -119,6 +119,7 @@ def fit_arm(
         "left": kv_room - kv_needed,
         # For a single sequence, and at most the model's limit.
         "longest_context": min(longest, int(target["context"])),
+        # An engine that reserves a share takes all of it at its start, whatever it needs.
         "reserved": usable if reserves_share else weights + draft_weights + overhead + kv_needed,
     }
 

@@ -125,6 +125,7 @@ def _check_kind_of_draft(
         )
     elif kind not in _NO_SEPARATE_DRAFT and not draft:
         loadable = [key for key, model in models.items() if model["kind"] == kind and loads(engine, model)]
+        # Only heads are made for one target; for other drafts the list is empty.
         made_for_target = [key for key in loadable if made_for(models[key], target["id"], head_kind(name, method))]
         check.findings.add(
             "draft-missing",

@@ -46,6 +46,7 @@ def model_named(word: str, house: House, where: str) -> str:
 
 def broken_model(word: str, broken: Mapping[str, list[Problem]]) -> list[Problem]:
     """The problems of the user's own entry of that name; [] if there is none, or it is right."""
+    # Such an entry is known by its bare names, without a revision or a file.
     lower_case = word.lower()
     return broken.get(lower_case) or broken.get(re.split("[@:]", lower_case)[0], [])
 

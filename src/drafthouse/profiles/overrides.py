@@ -24,6 +24,6 @@ def laid_over(base: Unchecked, changes: Unchecked, *, nulls: bool = True) -> Unc
     return merged
 
 
-def changed(profile: Profile, overrides: Unchecked) -> Profile:
+def with_overrides(profile: Profile, overrides: Unchecked) -> Profile:
     """The profile with ``overrides``, not checked yet; a null removes a key, such as the draft for another method."""
     return cast("Profile", laid_over(cast("Unchecked", copy.deepcopy(profile)), overrides, nulls=False))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.errors import Problem, did_you_mean
 from ..core.forms import NAME, PROGRAM
 from ..core.schema import Findings, Shape
-from .catalog_files import checked, document, read_table
+from .catalog_files import read_document, read_table, shape_problems
 from .heads import check_entry
 from .schemas import ENGINE, HARDWARE, MODELS
 
@@ -78,10 +78,10 @@ def add_own_engines(root: Path, files: Iterable[Path], engines: dict[str, Engine
     broken: Broken = {}
     for path in files:
         where, name = shown_path(root, path), path.stem
-        entry, problems = document(root, where, "correct it")
+        entry, problems = read_document(root, where, "correct it")
         if not problems:
             entry = like_another(entry, engines)
-            problems = checked(entry, ENGINE, where, versions=True)
+            problems = shape_problems(entry, ENGINE, where, versions=True)
         if name in engines:
             problems.append(_duplicate(name, where))
         if not NAME.fits(name):

@@ -21,7 +21,7 @@ _UNLOADED = (
 _NAMES_MOST = 6  # in an error message
 
 
-def pickles(names: Iterable[str], allowed: Sequence[str] = ()) -> list[str]:
+def pickled_files(names: Iterable[str], allowed: Sequence[str] = ()) -> list[str]:
     """The ``names`` (paths in a repository) of pickled weights that match no pattern of ``allowed``."""
     pickled = []
     for name in names:
@@ -35,7 +35,7 @@ def pickles(names: Iterable[str], allowed: Sequence[str] = ()) -> list[str]:
 
 def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> None:
     """Raise DrafthouseError for pickled weights in ``names`` that are not ``allowed``, with what to use instead."""
-    pickled = pickles(names, allowed)
+    pickled = pickled_files(names, allowed)
     if not pickled:
         return
     safe = sorted(name for name in names if name.lower().endswith((".safetensors", ".gguf")))

@@ -346,7 +346,7 @@ class ResolvedProfile(TypedDict):
     suites: NotRequired[dict[str, Suite]]
     extras: NotRequired[list[File]]  # rendered for people, not for the box
     image_digest: NotRequired[str | None]
-    # Only in a release that a box keeps: `serving.releases.identity`.
+    # Only in a release that a box keeps: `serving.releases.identity_of`.
     identity: NotRequired[str | None]
 
 

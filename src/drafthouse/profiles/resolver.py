@@ -25,18 +25,18 @@ from . import watchdog_settings as watchdog_site
 from .arms import ARMS, STOCK, Parts, build_arm, own_program, takes_key
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
-from .engine_options import OptionCheck, unless_said
+from .engine_options import OptionCheck, version_defaults
 from .engine_version import choose_engine
 from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .extra_flags import check_environment, check_extra
 from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind, head_as_target
-from .known_issues import check_accepted, matching, setup_of
+from .known_issues import check_accepted, matching_issues, setup_of
 from .method_check import check_method
 from .model_check import check_models
 from .model_names import model_named
-from .overrides import changed
+from .overrides import with_overrides
 from .published import published_of
 from .rental_spec import rental_of
 from .resolved_engine import resolved_engine
@@ -83,7 +83,7 @@ def resolve(
     if name in house.broken:
         raise DrafthouseError(house.broken[name])
     findings = Findings(house.file(name))
-    profile = changed(house.profiles[name], overrides or {})
+    profile = with_overrides(house.profiles[name], overrides or {})
     check(profile, PROFILE, findings)
     check_text(profile, findings)
     site_findings = Findings("site")
@@ -243,11 +243,11 @@ class _Join:
         slots = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, experiment.get("ladder"), self.engine["sequences_option"], slots)
         self.slots = int(slots or 1)
-        room = self.sizes.context
-        if self.engine.get("context_is_shared"):
-            room //= self.slots
-        answer = int(experiment.get("max_output_tokens") or 0)
-        check_contexts(self.findings, experiment.get("ladder"), self.engine["context_option"], room, answer)
+        context = self.sizes.context
+        if self.engine.get("context_is_shared"):  # by all concurrent requests
+            context //= self.slots
+        answer_tokens = int(experiment.get("max_output_tokens") or 0)
+        check_contexts(self.findings, experiment.get("ladder"), self.engine["context_option"], context, answer_tokens)
 
     def _check_environment(self, method: CatalogMethod | None) -> None:
         """Check the engine's environment variables and the third-party Python code that it is to run."""
@@ -371,7 +371,7 @@ class _Join:
             also=self.profile["speculation"].get("also", ""),
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             # `Sizes` leaves these defaults out of the memory plan: so many sequences of full length are unusual.
-            serve={**unless_said(self.engine, self.version), **self.serve},
+            serve={**version_defaults(self.engine, self.version), **self.serve},
             extra=self.extra,
             environment=self.environment,
             image=image,
@@ -403,7 +403,7 @@ class _Join:
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": [*_override_warning(self.house.files.get(self.name, [])), *self.warnings],
-            "known_issues": matching(
+            "known_issues": matching_issues(
                 self.house.issues,
                 setup_of(parts, self.built["speculative"]),
                 self.profile.get("accept_known_issues", {}),

@@ -150,6 +150,7 @@ def check(
     if experiment.get("schedule") == "interleaved":
         needed = "arms in turn: a host can follow only one server"
         findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")
+    # Several copies are spread over the hosts as a whole; a single one is split over them by its devices.
     divided = sizes.copies if sizes.copies > 1 else sizes.devices
     if divided % hosts or sizes.used // hosts > sizes.hardware["devices"]:
         found = f"{count(sizes.devices, 'device')} for each of {count(sizes.copies, 'model')}, over {hosts} hosts"

@@ -21,7 +21,7 @@ from .memory_fit import (
     read_for_a_draft,
     read_for_a_token,
 )
-from .token_counts import meaning
+from .token_counts import tokens_or_word
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import EngineEntry, Options
@@ -34,21 +34,17 @@ _OptionKey = Literal["context_option", "sequences_option", "share_option", "devi
 
 @dataclass(frozen=True)
 class Sizes:
-    """A profile's models and options on its hardware.
-
-    ``draft``: None for a method without one. ``builtin``: the target's built-in head, None if the method does not use
-    it. ``tokens``: K. ``hosts``: the number of hosts, each with ``hardware``, over which the model is served.
-    """
+    """A profile's models and options on its hardware."""
 
     engine: EngineEntry
-    hardware: Hardware
+    hardware: Hardware  # of one host
     target: ModelEntry
-    draft: ModelEntry | None
-    builtin: BuiltinHead | None
+    draft: ModelEntry | None  # None for a method without one
+    builtin: BuiltinHead | None  # the target's built-in head; None if the method does not use it
     serve: Options
     method_options: Options
-    tokens: int
-    hosts: int = 1
+    tokens: int  # K
+    hosts: int = 1  # over which the model is served
 
     def served(self, option: _OptionKey, default: Any) -> Any:
         """The profile's value of the option whose name the engine's entry has under ``option``; else ``default``."""
@@ -71,7 +67,7 @@ class Sizes:
         option = self.engine["options"].get(self.engine["context_option"])
         if option is None:
             return "model"
-        return meaning(self.served("context_option", "model"), option) or "model"
+        return tokens_or_word(self.served("context_option", "model"), option) or "model"
 
     @property
     def devices(self) -> int:
@@ -81,8 +77,8 @@ class Sizes:
         return int(self.served("devices_option", 1))
 
     @property
-    def at_once(self) -> int:
-        """The number of devices that work at the same time: one, if each device has some of the layers."""
+    def devices_in_parallel(self) -> int:
+        """The number of devices that work on a token at the same time: one, if each device has some of the layers."""
         if self.engine.get("layer_split"):
             return 1
         return self.devices
@@ -138,7 +134,7 @@ class Sizes:
         fit = fit_with(context=self.context)
         if self._wished_context != "fit" or fit["left"] >= 0:
             return fit
-        # The engine makes room for one request of full length; the plan needs room for all concurrent requests.
+        # With "fit" the engine makes room for one request of full length; the plan needs room for all concurrent ones.
         shorter = context_that_fits(fit, shared=engine["context_is_shared"])
         if shorter == 0:
             return fit
@@ -195,6 +191,7 @@ class Sizes:
     def _check_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add a problem if an arm exceeds the memory: the speculative arm if it does, else the baseline."""
         arm = "baseline"
+        # One problem is enough. The speculative arm needs more, so a context that fits there fits in the baseline too.
         if fits["speculative"]["left"] < 0:
             arm = "speculative"
         fit = fits[arm]
@@ -279,7 +276,7 @@ class Sizes:
         ``one_pass``: True if one pass of the draft yields all K tokens.
         """
         k = self.tokens
-        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.at_once
+        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices_in_parallel
         read, draft_read = read_for_a_token(self.target), 0
         if self.draft:
             draft_read = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
@@ -308,6 +305,7 @@ class Sizes:
             if costs := self._draft_token_costs():
                 # These costs were measured for one user, so the estimate is for one user only.
                 expected["users"] = 1
+                # Median, least and most: the least cost gives the highest speed-up.
                 expected["speedup"], expected["high"], expected["low"] = (length / (1 + k * cost) for cost in costs)
                 expected["best_tokens"] = max(
                     range(1, (most_tokens(self.draft, self.builtin) or MOST_TOKENS) + 1),
@@ -343,10 +341,11 @@ class Sizes:
         """The target for the cost model; the bytes in experts follow from those that one token does not read."""
         read, whole = read_for_a_token(self.target), self.target["weight_bytes"] - head_weight_bytes(self.target)
         parameters = self.target["parameters"] * min(1.0, read / whole)
-        peak = self.hardware.get("tflops", 0) * 1e12 * self.at_once
+        peak = self.hardware.get("tflops", 0) * 1e12 * self.devices_in_parallel
         experts = self.target.get("experts")
         if experts is None or read >= whole:
             return Target(read, parameters, bandwidth, peak)
+        # A token leaves the fraction 1 - used/of of the experts' bytes unread.
         used, of = experts["used"], experts["of"]
         in_experts = int((whole - read) / (1 - used / of))
         return Target(whole - in_experts, parameters, bandwidth, peak, in_experts, used, of)

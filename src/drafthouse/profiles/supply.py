@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.pins import is_commit
 from ..core.schema import Findings
-from .pickles import pickles
+from .pickles import pickled_files
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import BuiltinHead, CatalogModel, ModelEntry
@@ -23,7 +23,7 @@ def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
         patterns += hub.get("allow") or ()
     if pickle := model.get("allow_pickle"):
         allowed = pickle["files"]
-    for pattern in pickles(patterns, allowed):
+    for pattern in pickled_files(patterns, allowed):
         findings.add(
             "pickled-weights",
             path,

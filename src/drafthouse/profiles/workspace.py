@@ -20,7 +20,7 @@ from ..core.format import listing
 from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
 from ..core.removed import removed
 from ..core.schema import Anything, Findings, Map, Table, check, check_text
-from ..prompts.checks import asked_of, gate_of
+from ..prompts.checks import gate_of, with_kind_fields
 from ..prompts.fill import fill
 from ..prompts.loader import load_suite
 from ..prompts.suites import NEEDS, prompt_hashes
@@ -291,6 +291,7 @@ def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) ->
             option = engine["options"].get(NEEDS[need])
             if option and "flag" in option and option["flag"] not in flags:
                 missing.append(option["flag"])
+        # A declared kind is always sent, because the verdict is about it.
         if missing and name not in resolved["experiment"]["kinds"]:
             resolved["warnings"].append(f"suite {suite['name']}: {name} is not sent: no {listing(missing)}")
         else:
@@ -321,7 +322,7 @@ def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
 
 
 def _has_gate(kind: Kind) -> bool:
-    return any(gate_of(asked_of(kind, prompt)) for prompt in kind["prompts"])
+    return any(gate_of(with_kind_fields(kind, prompt)) for prompt in kind["prompts"])
 
 
 def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[str]:

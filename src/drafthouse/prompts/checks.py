@@ -48,7 +48,7 @@ ASK_FIELDS = shape_of(AskFields).fields
 _TOOL, _RESPONSE_FORMAT = shape_of(Tool), shape_of(ResponseFormat)
 
 
-def check_ask(entry: AskFields, findings: Findings, path: str) -> None:
+def check_request_fields(entry: AskFields, findings: Findings, path: str) -> None:
     """Add to ``findings`` the problems of tools, response format and request fields; ``entry`` has the right shape."""
     names: list[str] = []
     for index, tool in enumerate(entry.get("tools") or []):
@@ -75,10 +75,10 @@ def check_ask(entry: AskFields, findings: Findings, path: str) -> None:
         elif "json_schema" in form:
             place = f"{path}.response_format.json_schema.schema"
             _check_schema(form["json_schema"]["schema"], findings, place)
-    _check_request(entry.get("request"), findings, f"{path}.request")
+    _check_further_fields(entry.get("request"), findings, f"{path}.request")
 
 
-def _check_request(request: object, findings: Findings, path: str) -> None:
+def _check_further_fields(request: object, findings: Findings, path: str) -> None:
     if request is None:
         return
     if not isinstance(request, Mapping):
@@ -136,7 +136,7 @@ def wants_json(asked: AskFields) -> bool:
     return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
 
 
-def take_asks(prompt: AskFields, source: AskFields) -> None:
+def copy_request_fields(prompt: AskFields, source: AskFields) -> None:
     """Copy the fields of `AskFields` from ``source`` to ``prompt``, except those that ``prompt`` has."""
     if "tools" in source and "tools" not in prompt:
         prompt["tools"] = source["tools"]
@@ -146,10 +146,10 @@ def take_asks(prompt: AskFields, source: AskFields) -> None:
         prompt["request"] = source["request"]
 
 
-def asked_of(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
+def with_kind_fields(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
     """A prompt with its kind's fields filled in; its own fields win, in `request` field by field."""
     asked: PromptEntry = {**prompt}
-    take_asks(asked, kind)
+    copy_request_fields(asked, kind)
     kind_request, own_request = kind.get("request"), prompt.get("request")
     if isinstance(kind_request, Mapping) and isinstance(own_request, Mapping):
         asked["request"] = {**kind_request, **own_request}

@@ -65,6 +65,7 @@ def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[M
         characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)
     turn_characters = int(characters / talk["turns"])
     conversation = _conversation(talk["seed"], talk.get("setting", "harbour"), talk["turns"], turn_characters)
+    # A question and an answer per turn; the last turn still lacks its answer.
     return [{**message} for message in conversation[: 2 * talk["last"] - 1]]
 
 
@@ -76,13 +77,11 @@ def _conversation(seed: int, setting: str, turns: int, turn_characters: int) -> 
     for turn in range(1, turns + 1):
         fitting = _up_to(sentences, turn_characters * (1 - ANSWERED) - len(_question(turn)))
         messages.append({"role": "user", "content": f"{' '.join(fitting)}\n\n{_question(turn)}"})
-        # The answers differ in length: a model that sees one form of answer many times repeats that form.
-        messages.append(
-            {
-                "role": "assistant",
-                "content": " ".join(_up_to(iter(fitting[turn % min(3, len(fitting)) :]), turn_characters * ANSWERED)),
-            }
-        )
+        # An answer is the turn's first sentences, after up to two skipped ones. So the answers differ in form and
+        # length: a model that sees one form of answer many times repeats that form.
+        skipped = turn % min(3, len(fitting))
+        answer = _up_to(iter(fitting[skipped:]), turn_characters * ANSWERED)
+        messages.append({"role": "assistant", "content": " ".join(answer)})
     return tuple(messages)
 
 

@@ -80,10 +80,10 @@ def _filled_prompt(
     text = long_text(
         int(characters),
         long["seed"],
-        long.get("setting", "harbour"),
-        long.get("needle"),
-        long.get("depth", 0.5),
-        (prompt.get("expect") or {}).get("contains", ""),
+        setting=long.get("setting", "harbour"),
+        needle=long.get("needle"),
+        depth=long.get("depth", 0.5),
+        without=(prompt.get("expect") or {}).get("contains", ""),  # only the needle may hold the expected words
     )
     filled: PromptEntry = {**prompt, "messages": [*before, {**last, "content": last["content"].replace(MARK, text)}]}
     del filled["long"]

@@ -23,7 +23,7 @@ from ..core.documents import BadDocument, json_of
 from ..core.errors import DrafthouseError, first_few
 from ..core.schema import Findings, check
 from ..core.typed_shape import shape_of
-from .checks import check_ask, check_expect, take_asks
+from .checks import check_expect, check_request_fields, copy_request_fields
 from .suite_types import Line
 from .suites import check_id, check_messages, check_suite, short_json
 from .synthetic import REPEAT
@@ -71,13 +71,13 @@ class _Reading:
     ids: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     left_out: dict[str, int] = field(default_factory=dict)
-    """Numbers of entries that were left out or shortened, by the message for the user ("{}" is the number)."""
+    """How many entries were left out or shortened, by the message for the user ("{}" is the count)."""
 
-    def put(self, kind: str, prompt_id: str, messages: list[Message], output_tokens: int | None = None) -> None:
+    def add_prompt(self, kind: str, prompt_id: str, messages: list[Message], output_tokens: int | None = None) -> None:
         """Add a prompt, or count it in ``left_out`` if an earlier prompt has the same messages."""
         text = json.dumps(messages)
         if text in self.texts:
-            self.count("{} left out: the same as an earlier one")
+            self.count_left_out("{} left out: the same as an earlier one")
             return
         self.texts.add(text)
         unique_id = prompt_id.replace(REPEAT, "-")
@@ -90,11 +90,11 @@ class _Reading:
             prompt["output_tokens"] = output_tokens
         entry["prompts"].append(prompt)
 
-    def count(self, words: str) -> None:
+    def count_left_out(self, words: str) -> None:
         """Count an entry for the message ``words``, which the user gets once."""
         self.left_out[words] = self.left_out.get(words, 0) + 1
 
-    def wrong(self, path: str, value: object, needed: str, do: str) -> None:
+    def add_wrong_type(self, path: str, value: object, needed: str, do: str) -> None:
         """Record a value of the wrong type."""
         self.findings.add("wrong-type", path, short_json(value), needed, do)
 
@@ -249,16 +249,18 @@ def _has_other_format(entry: Entry, form: str, findings: Findings) -> bool:
 def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
     tokens = data.get("output_tokens")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        reading.wrong(f"{entry.place}.output_tokens", tokens, "a whole number above 0", "correct it, or remove the key")
+        reading.add_wrong_type(
+            f"{entry.place}.output_tokens", tokens, "a whole number above 0", "correct it, or remove the key"
+        )
         return
     if _is_text(data["prompt"], f"{entry.place}.prompt", reading):
-        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _user_messages(data["prompt"]), tokens)
+        reading.add_prompt(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _user_messages(data["prompt"]), tokens)
 
 
 def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
     turns = data["conversations"]
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        reading.wrong(f"{entry.place}.conversations", turns, "a list of turns", "correct the entry")
+        reading.add_wrong_type(f"{entry.place}.conversations", turns, "a list of turns", "correct the entry")
         return
     messages: list[Message] = []
     for index, turn in enumerate(turns):
@@ -268,31 +270,33 @@ def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
         elif speaker in ("human", "user"):
             if _is_text(turn.get("value"), f"{entry.place}.conversations[{index}].value", reading):
                 if any(later.get("from") in ("human", "user") for later in turns[index + 1 :]):
-                    reading.count("{} conversations have further turns: only the first one is sent")
-                reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", [*messages, *_user_messages(turn["value"])])
+                    reading.count_left_out("{} conversations have further turns: only the first one is sent")
+                reading.add_prompt(
+                    DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", [*messages, *_user_messages(turn["value"])]
+                )
             return
     # Published ShareGPT files have conversations without a human turn.
-    reading.count("{} conversations left out: nobody asks anything in them")
+    reading.count_left_out("{} conversations left out: nobody asks anything in them")
 
 
 def _read_spec_bench(entry: Entry, data: Foreign, reading: _Reading) -> None:
     turns, kind = data["turns"], data.get("category", DEFAULT_KIND)
     if not isinstance(turns, list) or not turns:
-        reading.wrong(f"{entry.place}.turns", turns, "a list with one turn or more", "correct the entry")
+        reading.add_wrong_type(f"{entry.place}.turns", turns, "a list with one turn or more", "correct the entry")
         return
     if not isinstance(kind, str) or not kind.isprintable() or not 0 < len(kind) <= _LONGEST_KIND:
         needed = f"a name of {_LONGEST_KIND} characters at most"
-        reading.wrong(f"{entry.place}.category", kind, needed, "correct it, or remove the key")
+        reading.add_wrong_type(f"{entry.place}.category", kind, needed, "correct it, or remove the key")
         return
     if not _is_text(turns[0], f"{entry.place}.turns[0]", reading):
         return
     if len(turns) > 1:
-        reading.count("{} questions have further turns: only the first one is sent")
+        reading.count_left_out("{} questions have further turns: only the first one is sent")
     number = data.get("question_id")
     plain = isinstance(number, int) or (isinstance(number, str) and number.isprintable() and len(number) < 40)
     if not plain:
         number = entry.number
-    reading.put(kind, f"{kind}-{number}", _user_messages(turns[0]))
+    reading.add_prompt(kind, f"{kind}-{number}", _user_messages(turns[0]))
 
 
 _READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
@@ -313,7 +317,7 @@ def _read_text(text: str, reading: _Reading, *, guessed: bool) -> None:
             do = "move it to a file of its own, or pass --dataset-format text to send it as it is"
             reading.findings.add("prompt-format", f"line {number}", found, "one format in a file", do)
             continue
-        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{number}", _user_messages(stripped))
+        reading.add_prompt(DEFAULT_KIND, f"{DEFAULT_KIND}-{number}", _user_messages(stripped))
 
 
 def _json_or_none(text: str) -> object:
@@ -327,7 +331,7 @@ def _is_text(value: object, path: str, reading: _Reading) -> TypeGuard[str]:
     """True for a text that is not blank; adds a problem for any other value."""
     if isinstance(value, str) and value.strip():
         return True
-    reading.wrong(path, value, "the text of the prompt", "correct the entry, or remove it")
+    reading.add_wrong_type(path, value, "the text of the prompt", "correct the entry, or remove it")
     return False
 
 
@@ -359,7 +363,7 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
             of_kind = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
             prompt_id = line.get("id", f"{kind.replace(REPEAT, '-')}-{entry.number}")
             prompt: PromptEntry = {"id": prompt_id, "messages": line["messages"]}
-            take_asks(prompt, line)
+            copy_request_fields(prompt, line)
             if "output_tokens" in line:
                 prompt["output_tokens"] = line["output_tokens"]
             if "expect" in line:
@@ -384,7 +388,7 @@ def _line_number(where: str) -> int:
 def _check_line(data: Line, findings: Findings, path: str) -> None:
     problems_before = len(findings.problems)
     check_id(data.get("id", ""), findings, path)
-    check_ask(data, findings, path)
+    check_request_fields(data, findings, path)
     if "tool_choice" in data and not data.get("tools"):
         findings.add(
             "missing-key", f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key"

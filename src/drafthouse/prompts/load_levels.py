@@ -29,6 +29,7 @@ UNITS = {CLOSED: "concurrent requests", OPEN: "requests a second"}
 SECONDS = 30.0
 #: Default precision at which a step ends early: half the 95 % interval of the TPOT as a fraction of its median.
 NARROW = 0.03
+#: Default number of the experiment's rounds that measure the ladder too.
 ROUNDS = 2
 
 _LEVEL_KEYS: tuple[Literal["levels", "to", "rates"], ...] = ("levels", "to", "rates")
@@ -37,19 +38,16 @@ _LIMITS = Map(dict.fromkeys(("ttft_ms", "tpot_ms"), Value(float, low=0.1)))
 
 
 class LadderWishes(TypedDict):
-    """`experiment.ladder` of a profile: one of ``levels``, ``to`` (1, 2, 4, ... to it) and ``rates`` (per s).
+    """`experiment.ladder` of a profile, with exactly one of ``levels``, ``to`` and ``rates``."""
 
-    ``contexts``: lengths in tokens; each kind is then measured behind a text of each length.
-    """
-
-    levels: NotRequired[list[Count]]
-    to: NotRequired[Count]
-    rates: NotRequired[list[float]]
-    contexts: NotRequired[list[Count]]
-    seconds: NotRequired[Annotated[float, {"low": 1}]]
-    narrow: NotRequired[Annotated[float, {"low": 0.001, "high": 1}]]
+    levels: NotRequired[list[Count]]  # concurrent requests
+    to: NotRequired[Count]  # short for the levels 1, 2, 4, ... up to it
+    rates: NotRequired[list[float]]  # requests/s
+    contexts: NotRequired[list[Count]]  # tokens; each kind is measured behind a text of each of these lengths
+    seconds: NotRequired[Annotated[float, {"low": 1}]]  # longest duration of a step, see `SECONDS`
+    narrow: NotRequired[Annotated[float, {"low": 0.001, "high": 1}]]  # precision that ends a step, see `NARROW`
     kinds: NotRequired[list[str]]
-    limits: NotRequired[Annotated[dict[str, float], _LIMITS]]
+    limits: NotRequired[Annotated[dict[str, float], _LIMITS]]  # longest TTFT and TPOT of a user, in ms
     rounds: NotRequired[Annotated[int, {"low": 1, "high": 1_000}]]
 
 

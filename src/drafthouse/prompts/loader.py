@@ -40,7 +40,8 @@ def load_suite(
     left out. Raises DrafthouseError if the file does not exist, cannot be read, or contains no prompts.
     """
     path, suite_path = Path(name), folder / f"{name}.yml"
-    if not (path.suffix or path.name != name or (path.is_file() and not suite_path.is_file())):
+    is_file_name = path.suffix or path.name != name
+    if not is_file_name and (suite_path.is_file() or not path.is_file()):
         path = suite_path
 
     def parsed() -> Suite:

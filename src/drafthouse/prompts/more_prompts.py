@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from .checks import take_asks
+from .checks import copy_request_fields
 from .long_context import CHARACTERS_A_TOKEN, Chooser, days, long_text
 from .synthetic import REPEAT, SETTINGS, TEXTS
 
@@ -195,7 +195,7 @@ def more_prompts(form: str, seed: int) -> Iterator[Ask]:
             yield ask
 
 
-def lengthen(
+def add_synthetic(
     kinds: Mapping[str, list[PromptEntry]], forms: Mapping[str, str], number: int, seed: int
 ) -> dict[str, int]:
     """Add synthetic prompts to ``kinds`` until they have ``number`` in all; return how many were added to each kind.
@@ -224,7 +224,7 @@ def lengthen(
             prompt_id += "-"
         ids.add(prompt_id)
         synthetic: PromptEntry = {"id": prompt_id, "messages": ask["messages"]}
-        take_asks(synthetic, ask)
+        copy_request_fields(synthetic, ask)
         if "expect" in ask:
             synthetic["expect"] = ask["expect"]
         kinds[kind].append(synthetic)

@@ -1,4 +1,7 @@
-"""The prompts of each round of an experiment: anchors are sent in every round, fresh ones once. Pure.
+"""The prompts of each round of an experiment: anchors are sent in every round, fresh prompts in one round only. Pure.
+
+A round starts the server of each arm anew and sends both arms the same prompts. The repeated anchors show how much the
+speed varies between server starts.
 
 A profile declares the kinds of prompts that the verdict is about. Their prompts are put in one order: each kind is
 shuffled, then kinds and temperatures alternate, so that every part of the order has them in nearly equal numbers.
@@ -14,27 +17,25 @@ from typing import NamedTuple, TypedDict
 
 #: Anchors of a round, and fresh prompts of each of the first rounds.
 ANCHORS, FRESH = 6, 10
-FRESH_LATER = {"many": 20, "few": 4}  # of a later round: "many" if most of the variance is between prompts
+#: Fresh prompts of a later round: "many" if most of the variance is between prompts, else "few".
+FRESH_LATER = {"many": 20, "few": 4}
 #: Prompts of each kind that is not declared.
 OTHERS = 1
 #: Requests for a prompt that its suite repeats (`articles` has one prompt ten times).
 REPEATS = 3
-#: Concurrent requests for prompts that only a gate checks: their speed is not measured.
+#: Concurrent requests for prompts that only a gate (a check of the answers) needs: their speed is not measured.
 GATES_AT_ONCE = 8
 #: If there are too few fresh prompts for all rounds, these first rounds share them.
 FIRST_ROUNDS = 2
 
 
 class PlannedPrompts(TypedDict):
-    """Numbers of prompts of a step (one server start of an arm); ``fresh`` has one for each round up to its own.
-
-    ``others``: prompts of each kind that is not declared. ``gates_at_once``: concurrent requests of a gate.
-    """
+    """Numbers of prompts of a step (one server start of an arm)."""
 
     anchors: int
-    fresh: list[int]
-    others: int
-    gates_at_once: int
+    fresh: list[int]  # fresh prompts of each round, up to the step's own
+    others: int  # prompts of each kind that is not declared
+    gates_at_once: int  # concurrent requests for prompts that only a gate checks
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ class Asking:
 
 
 class TimedPrompt(NamedTuple):
-    """A prompt of a declared kind: its index in the kind, and the temperature of its request."""
+    """A prompt of a declared kind, with the temperature of its request."""
 
     kind: str
-    place: int
+    place: int  # index in the kind
     temperature: float
 
 
-def ordered(sizes: Mapping[str, int], temperatures: Mapping[str, Sequence[float]]) -> list[TimedPrompt]:
+def prompt_order(sizes: Mapping[str, int], temperatures: Mapping[str, Sequence[float]]) -> list[TimedPrompt]:
     """All prompts of the declared kinds in the order that the module's docstring describes.
 
     ``sizes``: number of prompts by kind. Neighbours in a file are often alike, hence the shuffle; its seed is the name.
@@ -74,8 +75,11 @@ def ordered(sizes: Mapping[str, int], temperatures: Mapping[str, Sequence[float]
     return prompts
 
 
-def asked_in_round(order: Sequence[TimedPrompt], asking: Asking, number: int) -> list[TimedPrompt]:
-    """The prompts of round ``number`` (from 1): its fresh prompts with the anchors evenly among them."""
+def round_prompts(order: Sequence[TimedPrompt], asking: Asking, number: int) -> list[TimedPrompt]:
+    """The prompts of round ``number`` (from 1): its fresh prompts with the anchors evenly among them.
+
+    ``order``: all prompts, from `prompt_order`.
+    """
     anchors, fresh = order[: asking.anchors], order[asking.anchors :]
     counts = fresh_counts(len(fresh), asking.fresh)
     start = sum(counts[: number - 1])
@@ -85,6 +89,7 @@ def asked_in_round(order: Sequence[TimedPrompt], asking: Asking, number: int) ->
 def fresh_counts(available: int, wanted: Sequence[int]) -> list[int]:
     """Numbers of fresh prompts by round: ``wanted`` while the prompts last; too few are shared by the first rounds."""
     counts = list(wanted)
+    # The first rounds always take place, so they share the prompts; later rounds get what is left.
     if sum(counts[:FIRST_ROUNDS]) > available:
         share = available // FIRST_ROUNDS
         counts[:FIRST_ROUNDS] = [min(count, share) for count in counts[:FIRST_ROUNDS]]
@@ -98,7 +103,7 @@ def fresh_counts(available: int, wanted: Sequence[int]) -> list[int]:
 def spread(anchors: Sequence[TimedPrompt], fresh: Sequence[TimedPrompt]) -> list[TimedPrompt]:
     """The fresh prompts with the anchors between them at even distances."""
     prompts: list[TimedPrompt] = []
-    start = 0
+    start = 0  # of the fresh prompts before the next anchor, which is in the middle of its share
     for anchor_number, anchor in enumerate(anchors):
         end = round((anchor_number + 0.5) * len(fresh) / len(anchors))
         prompts += [*fresh[start:end], anchor]

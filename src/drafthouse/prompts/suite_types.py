@@ -73,17 +73,14 @@ Again = Literal["slots", "streams", "warm"]
 
 
 class Gate(TypedDict):
-    """A check of an answer: text that it contains, a schema that it matches, or tools that it may call.
-
-    ``again``: the answers to a prompt's repeats are compared too. ``tool`` must be called; None: any of ``tools``.
-    """
+    """A check that the answers to a prompt are right."""
 
     name: str
-    again: NotRequired[Again]
-    contains: NotRequired[str]
-    schema: NotRequired[JsonSchema]
-    tools: NotRequired[dict[str, JsonSchema]]
-    tool: NotRequired[str | None]
+    again: NotRequired[Again]  # the answers to the prompt's repeats are compared too
+    contains: NotRequired[str]  # a text that an answer must contain
+    schema: NotRequired[JsonSchema]  # that an answer must match
+    tools: NotRequired[dict[str, JsonSchema]]  # schemas of the arguments, by tool that an answer may call
+    tool: NotRequired[str | None]  # the tool that an answer must call; None: any of ``tools``
 
 
 class AskFields(TypedDict, total=False):
@@ -121,7 +118,7 @@ class Long(TypedDict):
 
 
 class Talk(TypedDict):
-    """A generated conversation of about ``tokens`` tokens in ``turns`` turns.
+    """A generated conversation of about ``tokens`` tokens.
 
     The prompts of its kind are the turns ``first`` to ``last``, counted from 1.
     """
@@ -160,24 +157,18 @@ class Made(TypedDict):
 
 
 class Kind(AskFields):
-    """The prompts of one category; ``repeat`` is how often each is sent.
-
-    A file may have ``made`` or ``talk`` instead of ``prompts``; ``file`` is a JSONL file with further prompts.
-    ``temperatures`` overrides the experiment's. ``again`` repeats each prompt on the same server to compare its
-    answers. ``more`` is the form of synthetic prompts, added if a measurement needs more than the suite has.
-    ``needs``: the kind is not sent to a server without a parser for these.
-    """
+    """The prompts of one category. A file may have ``made`` or ``talk`` instead of ``prompts``."""
 
     output_tokens: Count
     prompts: Annotated[list[PromptEntry], {"required": False}]
     made: NotRequired[Made]
-    repeat: NotRequired[Count]
-    temperatures: NotRequired[list[Annotated[float, {"low": 0, "high": 2}]]]
-    more: NotRequired[str]
-    again: NotRequired[Again]
-    needs: NotRequired[list[Literal["thinking", "tools"]]]
+    repeat: NotRequired[Count]  # how often each prompt is sent
+    temperatures: NotRequired[list[Annotated[float, {"low": 0, "high": 2}]]]  # instead of the experiment's
+    more: NotRequired[str]  # form of synthetic prompts, for a measurement that needs more than the suite has
+    again: NotRequired[Again]  # repeat each prompt on the same server, to compare its answers
+    needs: NotRequired[list[Literal["thinking", "tools"]]]  # not sent to a server without a parser for these
     talk: NotRequired[Talk]
-    file: NotRequired[str]
+    file: NotRequired[str]  # a JSONL file with further prompts
 
 
 class Suite(TypedDict):

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few, one_problem
 from ..core.schema import Findings, Map, Table, Value, check, check_keys
 from ..core.typed_shape import shape_of
-from .checks import AGAIN, SLOTS, STREAMS, TALK, asked_of, check_ask, check_expect, gate_of
+from .checks import AGAIN, SLOTS, STREAMS, TALK, check_expect, check_request_fields, gate_of, with_kind_fields
 from .conversation import talk_prompts
 from .long_context import check_long
-from .more_prompts import MORE_FORMS, lengthen
+from .more_prompts import MORE_FORMS, add_synthetic
 from .suite_types import Kind
 from .synthetic import REPEAT, made_prompts
 
@@ -122,15 +122,15 @@ def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
 
 
 def _check_kind(entry: Kind, path: str, findings: Findings) -> None:
-    check_ask(entry, findings, path)
+    check_request_fields(entry, findings, path)
     for index, prompt in enumerate(entry["prompts"]):
         place = f"{path}.prompts[{index}]"
         check_id(prompt["id"], findings, place)
         check_messages(prompt["messages"], f"{place}.messages", findings)
         problems_before = len(findings.problems)
-        check_ask(prompt, findings, place)
+        check_request_fields(prompt, findings, place)
         if len(findings.problems) == problems_before:
-            check_expect(asked_of(entry, prompt), findings, place)
+            check_expect(with_kind_fields(entry, prompt), findings, place)
         check_long(prompt, findings, place)
 
 
@@ -222,13 +222,14 @@ def _repeats(entry: Kind) -> list[tuple[PromptEntry, int]]:
 
 def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_number: int) -> Prompt:
     """The prompt to send for a suite's prompt; ``repeat_number`` is 0 if it is not repeated."""
-    ask, again = asked_of(entry, prompt), entry.get("again")
+    ask, again = with_kind_fields(entry, prompt), entry.get("again")
     at_once = 0
     if again == SLOTS:
         at_once = entry.get("repeat", AGAIN[SLOTS])
     elif again:
         # Sequential: the first request must fill the prefix cache before the second is sent.
         at_once = 1
+    is_streamed = not (again == STREAMS and repeat_number and repeat_number % 2 == 0)  # every second repeat is not
     prompt_id = prompt["id"]
     if repeat_number:
         prompt_id += f"{REPEAT}{repeat_number}"
@@ -244,7 +245,7 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_numb
         gate=_gate(ask, again),
         temperatures=tuple(map(float, entry.get("temperatures") or ())),
         at_once=at_once,
-        stream=not (again == STREAMS and repeat_number and repeat_number % 2 == 0),
+        stream=is_streamed,
     )
 
 
@@ -290,7 +291,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
             kinds[kind].append({**entry, "id": prompt.id, "output_tokens": prompt.output_tokens})
     own_total = sum(map(len, kinds.values()))
     forms = {kind: entry["more"] for kind, entry in suite["kinds"].items() if "more" in entry}
-    added = lengthen(kinds, forms, number, seed)
+    added = add_synthetic(kinds, forms, number, seed)
     total = own_total + sum(added.values())
     if number > total:
         more = "as many as the suite and its synthetic prompts are" if added else "as many as the suite has"
@@ -306,7 +307,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
         for kind, entries in kinds.items():
             if index < len(entries):
                 of_kind = suite["kinds"][kind]
-                mixed.append({"output_tokens": of_kind["output_tokens"], **asked_of(of_kind, entries[index])})
+                mixed.append({"output_tokens": of_kind["output_tokens"], **with_kind_fields(of_kind, entries[index])})
     mixed = mixed[:number]
     all_in_one: Kind = {"output_tokens": mixed[0]["output_tokens"], "prompts": mixed}
     picked: Suite = {**suite, "kinds": {suite["name"]: all_in_one}}

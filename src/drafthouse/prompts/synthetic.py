@@ -106,6 +106,7 @@ def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[P
     choose, text_of_form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
     texts: dict[str, None] = {}
     tries = 0
+    # The phrases are drawn at random, so many draws repeat an earlier text before a form is exhausted.
     while len(texts) < made["number"] and tries < 20 * MOST:
         texts[text_of_form(choose, tries)] = None
         tries += 1

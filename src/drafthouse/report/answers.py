@@ -45,7 +45,7 @@ class AnswerPair:
     equal: bool
     at: int  # index of the first differing character
     of: int  # characters of the longer answer
-    same: str  # the text before that character
+    same: str  # the last `_BEFORE` characters before it, or the beginning of equal answers
     sides: Mapping[Arm, Side]
 
 
@@ -76,6 +76,7 @@ def _tails(requests: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
     tails = []
     for name, title, unit, _, measure in MEASURES:
         values = {arm: values_of(requests[arm], measure) for arm in ARMS}
+        # Only latencies of a request; a TPOT is a mean over its answer.
         if unit != "ms" or name == "tpot_ms" or not all(values.values()):
             continue
         at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}

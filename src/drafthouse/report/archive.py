@@ -19,7 +19,7 @@ from ..bench.result_types import ArmResult
 from ..bench.stats import Gain
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
-from ..core.format import clock, count, first_names, name_of, times_span
+from ..core.format import count, first_names, name_of, shown_date, times_span
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.data.build import SCHEMA as REPORT_SCHEMA
 from .report_types import ARMS, Arm, KeptProfile, Report
@@ -40,7 +40,7 @@ class Kept:
     @property
     def label(self) -> str:
         """Profile, host and time as text, to identify the report for the user."""
-        parts = (self.report.get("profile"), self.report.get("host"), clock(self.report.get("date") or ""))
+        parts = (self.report.get("profile"), self.report.get("host"), shown_date(self.report.get("date") or ""))
         return " · ".join(filter(None, parts))
 
     @property
@@ -74,7 +74,7 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     name, _, folder_start = what.partition("/")
     name, tilde, steps = name.partition("~")
     if not steps:
-        steps = "1" if tilde else "0"
+        steps = "1" if tilde else "0"  # PROFILE~ is the one before the newest
     candidates = folders(reports, name) if name else []
     if not candidates or not steps.isdigit():
         profiles = sorted({folder.parent.name for folder in folders(reports)})
@@ -118,7 +118,7 @@ def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
             continue
         if _commands_of(measured.get("arms") or {}) == _commands_of(resolved["arms"]):
             return read_kept(folder)
-        same_version = same_version or folder
+        same_version = same_version or folder  # the newest with other commands
     return read_kept(same_version) if same_version else None
 
 
@@ -191,7 +191,7 @@ def _line(folder: Path) -> KeptLine:
         engine = (report.get("resolved") or {}).get("engine") or {}
         return KeptLine(
             folder,
-            clock(str(report.get("date") or "")),
+            shown_date(str(report.get("date") or "")),
             str(report.get("profile") or ""),
             str(report.get("host") or ""),
             str(verdict["word"]),

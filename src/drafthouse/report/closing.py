@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..analysis.words import CANNOT_SAY, INVALID
-from ..core.format import clock
+from ..core.format import shown_date
 from ..core.plain_text import printable
 from ..core.shell import shell_words
-from ..core.typed import typed
+from ..core.typed import with_verbs
 from .connection import Connection, connection_lines
 from .headline import headline_of
 
@@ -41,7 +41,7 @@ def closing_lines(
         lines += [*map(printable, connection_lines(connection)), ""]
     when_measured = ""
     if kept:
-        when_measured = f"measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again"
+        when_measured = f"measured {shown_date(report['date'])}; ARGS='-e remeasure=true' measures again"
     if not table_above:
         verdict = f"verdict: {printable(headline_of(report['verdict']))}"
         if kept:
@@ -50,7 +50,7 @@ def closing_lines(
     elif kept:
         lines.append(f"kept: {when_measured}")
     lines.append(f"next: {command}")
-    text = typed("\n".join(lines))
+    text = with_verbs("\n".join(lines))
     if page:
         # An ASCII file:// URI, so that terminals make it a link whatever characters the path has.
         text += f"\nreport: {page.resolve().as_uri()}"

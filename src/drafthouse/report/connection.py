@@ -13,16 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Connection:
-    """How the user's machine reaches the server: the base URL and the model's name.
+    """How the user's machine reaches the server."""
 
-    ``key_command`` prints the API key; "" if the server needs none. ``tunnel`` is the command that forwards the
-    server's port to this machine; "" if the server runs on it.
-    """
-
-    url: str
-    model: str
-    key_command: str
-    tunnel: str = ""
+    url: str  # the base URL
+    model: str  # the model's name
+    key_command: str  # prints the API key; "" if the server needs none
+    tunnel: str = ""  # the command that forwards the server's port to this machine; "" if the server runs on it
 
 
 def connection_lines(connection: Connection) -> list[str]:

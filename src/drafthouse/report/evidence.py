@@ -34,7 +34,7 @@ from .report_types import ARMS, Arm
 from .row import ROW_SHAPE, Row, row_of
 
 SCHEMA: Final = "drafthouse.evidence/1"
-#: In place of a profile: a run of `make test-gpu` without a model, that is, of its levels 0 and 1 only.
+#: In place of a profile's name: a run of `make test-gpu` without a model, that is, of its levels 0 and 1 only.
 LANE: Final = "gpu-lane"
 MOST_BYTES = 200_000
 _WORDS = (PAYS, DOES_NOT_PAY, CANNOT_SAY)
@@ -151,6 +151,7 @@ def read(folder: Path) -> Proven:
     data = read_json(folder / "evidence.json", "what make test-gpu writes", "run make test-gpu again")
     facts = _facts(findings, data)
     _raise_if_any(findings)
+    # evidence.json lists all files but itself.
     for name in sorted(set(facts["files"]) ^ (set(files) - {"evidence.json"})):
         _refuse(findings, name, "a file that is unlisted or missing", "the files that were written")
     for name, path in files.items():

@@ -38,7 +38,7 @@ def report_on(files_by_arm: Mapping[str, ArmFiles], kinds: Sequence[str], names:
         warnings += arm_files.notes
     warnings += _model_notes(runs)
     lowest = _lowest(loads)
-    paired: Paired | None = None
+    paired: Paired | None = None  # None: the files have summaries of runs, and no single answers
     ladder: Ladder | None = None
     if _have_answers(loads[lowest]):
         pairs = _pairs(loads, kinds)
@@ -63,6 +63,7 @@ def report_on(files_by_arm: Mapping[str, ArmFiles], kinds: Sequence[str], names:
     report["title"] = report["profile"] = f"{Path(names[0]).name} and {Path(names[1]).name}"
     report["host"] = ""
     report["warnings"] = [*warnings, *report["warnings"]]
+    # What files cannot show has its own list, which replaces the report's about an experiment.
     report["gates"] = [gate for gate in report["gates"] if gate["word"] != NOT_MEASURED]
     report["not_measured"] = not_known(judged, paired, lowest)
     report["files"] = _files(runs, loads[lowest], judged, paired)

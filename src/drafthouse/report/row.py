@@ -25,6 +25,7 @@ from .report_types import ARMS
 
 #: By name of a field. A gain is a list of mean, low and high; a rate is a fraction; None, "" and [] mean unknown.
 Row: TypeAlias = dict[str, Json]
+# In place of text that may be private.
 NOT_SHOWN, OWN_MODEL, OWN_PROMPTS = "not shown", "not in the catalogue", "own prompts"
 #: The suites of this release; a user may have added others beside them.
 SUITES = (
@@ -159,7 +160,7 @@ def _text_if_matching(pattern: re.Pattern[str], text: object) -> str:
 def _gain_of(estimate: Any) -> list[float]:
     if not estimate:
         return []
-    return [float(f"{estimate[key]:.4g}") for key in ("gain", "low", "high")]
+    return [float(f"{estimate[key]:.4g}") for key in ("gain", "low", "high")]  # four significant digits
 
 
 def _rounded(value: Any) -> float | None:

@@ -10,7 +10,7 @@ from ..analysis.gates import NOT_MEASURED, OUTPUTS, PASSED
 from ..analysis.verdict_types import EqualOutputs
 from ..analysis.words import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
 from ..bench.stats import CONFIDENCE, Estimated, Gain
-from ..core.format import NOTHING, accepted, clock, listing, number, percent, shown_level, times, times_span
+from ..core.format import NOTHING, accepted, listing, number, percent, shown_date, shown_level, times, times_span
 from ..core.plain_text import printable
 from ..core.table import aligned
 from ..profiles.expected_speed import expected_words
@@ -58,7 +58,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         return f"{code}{text}{PLAIN}" if colour else text
 
     rule = "─" * width
-    title = filter(None, (report["profile"], report["host"], clock(report["date"])))
+    title = filter(None, (report["profile"], report["host"], shown_date(report["date"])))
     lines = [paint(rule, DIM), _shorten(printable(" · ".join(title)), width)]
     for failure in report["failures"]:
         sentence = f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}"
@@ -117,7 +117,7 @@ def _kind_lines(kinds: Sequence[KindRow], width: int, paint: Callable[[str, str]
                 times(_gain_of(row["control"])),
             ]
         )
-    lines = ["", *_table(head, rows, width - 62)]
+    lines = ["", *_table(head, rows, width - 62)]  # the other columns take 62
     if any_repeats:
         lines.append(paint("! repeats itself: such answers draft easily", DIM))
     lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
@@ -131,6 +131,7 @@ def _output_lines(report: Report, width: int) -> list[str]:
     lines: list[str] = []
     outputs = report["verdict"]["outputs"]
     passed = any(gate["name"] == OUTPUTS and gate["word"] == PASSED for gate in report["gates"] or [])
+    # A passed gate has said it already.
     if outputs["speculative"] and not passed:
         equal, control = _equal_count(outputs["speculative"]), _equal_count(outputs["control"])
         lines.append(f"equal outputs at temperature 0: {equal}; baseline against itself: {control}")
@@ -211,7 +212,7 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
         user = _speed_or_status(baseline, "per_user_tok_s"), _speed_or_status(speculative, "per_user_tok_s")
         gain = times(_gain_of(row["speedup"]))
         rows.append([row["kind"], shown_level(row["level"]), *server, *user, gain, row["word"] or NOTHING])
-    lines = ["", *_table(head, rows, width - 60)]
+    lines = ["", *_table(head, rows, width - 60)]  # the other columns take 60
     legend = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
     lines += textwrap.wrap(printable(legend), width)
     for trouble in load["troubles"]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from ..analysis.crossover_text import load
+from ..analysis.crossover_text import load_text
 from ..bench.result_types import ACCEPTANCE_SOURCES, ArmResult
 from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
@@ -67,7 +67,7 @@ class Written:
 
 def report_directory(reports: Path, report: Report) -> Path:
     """The report's folder, ``<reports>/<profile>/<time>-<host>``; the same for the same results."""
-    name = f"{wording.time_of(report['date'])}-{wording.name_of(report['host']) or 'box'}"
+    name = f"{wording.folder_date(report['date'])}-{wording.name_of(report['host']) or 'box'}"
     return reports / (wording.name_of(report["profile"]) or "no-profile") / name
 
 
@@ -174,26 +174,26 @@ def _stamp_of(page: Path) -> str | None:
 # --- rendering --------------------------------------------------------------------------------------
 
 
-def cell(value: object) -> str:
+def markdown_cell(value: object) -> str:
     """Text for a cell of a Markdown table: on one line, with Markdown and HTML escaped."""
     text = re.sub(r"\s+", " ", printable(value)).strip()
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|`*_\[\]])", r"\\\1", text)
 
 
-def fence(text: str) -> str:
+def code_fence(text: str) -> str:
     """A code fence that is longer than any run of backticks in the text, so that the text cannot end it."""
     longest_run = max(map(len, re.findall(r"`+", text)), default=0)
     return "`" * max(3, longest_run + 1)
 
 
-def tight(text: str) -> str:
+def unbreakable(text: str) -> str:
     """Text with its intervals and percentages protected from line breaks."""
     unbroken = re.sub(rf"(?<=\d){wording.DASH}(?=\d)", f"\u2060{wording.DASH}\u2060", text)
     return unbroken.replace(" %", "\u00a0%")
 
 
-def moments(value: object) -> str:
+def moments_text(value: object) -> str:
     """A fact of the machine as text: its value, or ``before → after`` if it changed while the arm ran."""
     if not isinstance(value, Mapping):
         return "" if value is None else str(value)
@@ -232,7 +232,7 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=escape,  # noqa: S701 (off for Markdown alone, whose values go through `cell`)
+        autoescape=escape,  # noqa: S701 (off for Markdown alone, whose values go through the filter `cell`)
     )
     env.filters |= {
         "number": wording.number,
@@ -244,17 +244,17 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "percent": wording.percent,
         "accepted": wording.accepted,
         "counted": wording.count,
-        "clock": wording.clock,
+        "clock": wording.shown_date,
         "level": wording.shown_level,
         "expected": _expected,
         "headline": headline_of,
         "below": below,
-        "load": load,
-        "moments": moments,
+        "load": load_text,
+        "moments": moments_text,
         "plain": _value_text,
-        "tight": tight,
-        "cell": cell,
-        "fence": fence,
+        "tight": unbreakable,
+        "cell": markdown_cell,
+        "fence": code_fence,
         "code": printable_lines,
     }
     env.globals |= {

@@ -1,7 +1,8 @@
 """List, create, record, recreate and remove Drafthouse's Docker containers, over Docker's socket.
 
-`profiles/container.py` defines the containers. Those of the two servers (arm: baseline or speculative) have the label
-`LABEL`. Standard library only: the Python of the box, the host that serves, runs this file for a rollback.
+`profiles/container.py` defines the containers. An arm is one of the two servers, baseline or speculative; its container
+has the label `LABEL`. A run starts the containers of its profile; a rollback starts one as its release, a profile that
+served before, recorded it. Standard library only: the Python of the box, the host that serves, runs it for a rollback.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ class Inspected(TypedDict):
 
 
 class ArmRecord(TypedDict, total=False):
-    """How a release ran an arm: supervisord's ``configuration``, or else the container and its image's id."""
+    """How a release ran an arm: as a process (``configuration`` only) or as a container (the other fields)."""
 
-    configuration: str
+    configuration: str  # of supervisord
     Config: EngineConfig
     HostConfig: Mapping[str, Json]
-    Image: str
+    Image: str  # the image's id
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Plan:
     """Containers to remove, create, start and restart, by name, so that exactly the wanted ones of a label run."""
 
     remove: list[str] = field(default_factory=list)
-    create: dict[str, EngineWords] = field(default_factory=dict)
+    create: dict[str, EngineWords] = field(default_factory=dict)  # in `start` too: Docker creates them stopped
     start: list[str] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
 
@@ -100,7 +101,7 @@ def has_engine() -> bool:
     return Path(SOCKET).exists() and (shutil.which("dockerd", path=_PROGRAMS) is not None or _listens(SOCKET))
 
 
-def _listens(path: str) -> bool:
+def _listens(path: str) -> bool:  # True if a program accepts connections at the socket
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
@@ -174,6 +175,7 @@ def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
     A container that matches its definition stays, or is restarted if ``fresh``. One that differs is replaced, also if
     it has the name of a wanted container and no label.
     """
+    # A box without Docker has no containers to remove. If some are wanted, the first call reports that it is missing.
     if not wanted and not has_engine():
         return Plan()
     api, changes = _api(), Plan()
@@ -221,6 +223,7 @@ def _contains(present: Any, wanted: Any) -> bool:
         if not isinstance(present, Mapping):
             return False
         for key, value in wanted.items():
+            # The image adds variables, so the wanted ones are a part; any other list must be equal.
             if key == "Env":
                 if not set(value) <= set(present.get(key) or ()):
                     return False
@@ -235,7 +238,7 @@ def _contains(present: Any, wanted: Any) -> bool:
 # --- containers of a release ------------------------------------------------------------------------
 
 
-def record(resolved: ResolvedProfile, arm: str) -> ArmRecord:
+def record_of_present(resolved: ResolvedProfile, arm: str) -> ArmRecord:
     """The record of an arm's present container, with the id of its image. Raises DrafthouseError if there is none."""
     present: Inspected = _call(_api(), "GET", f"/containers/{PREFIX}{arm}/json")
     return record_of_image(present["Image"], resolved, arm)
@@ -253,9 +256,10 @@ def drifted(arm: str, recorded: ArmRecord | None) -> str:
     name, is_running = f"{PREFIX}{arm}", list_containers(api)
     if not is_running.get(name):
         return f"the container {name} is not running"
-    others = sorted(other for other, runs in is_running.items() if runs and other != name)
-    if others:
-        return f"{', '.join(others)} also runs, besides {name}"
+    unexpected = sorted(other for other, runs in is_running.items() if runs and other != name)
+    if unexpected:
+        return f"{', '.join(unexpected)} also runs, besides {name}"
+    # Without a record, any container of the arm will do.
     if recorded and _identity_of(_inspect(api, name)) != _identity_of(recorded):
         return f"the container {name} was replaced by another one"
     return ""
@@ -269,9 +273,9 @@ def run_alone(arm: str, recorded: ArmRecord) -> None:
     """
     api = _api()
     name, is_running = f"{PREFIX}{arm}", list_containers(api)
-    same = name in is_running and _identity_of(_inspect(api, name)) == _identity_of(recorded)
-    changes = Plan(remove=[other for other in is_running if other != name or not same])
-    if not same:
+    is_recorded_one = name in is_running and _identity_of(_inspect(api, name)) == _identity_of(recorded)
+    changes = Plan(remove=[other for other in is_running if other != name or not is_recorded_one])
+    if not is_recorded_one:
         config = recorded["Config"].copy()
         # Docker assigns these two to each new container.
         config.pop("Hostname", None)
@@ -280,7 +284,7 @@ def run_alone(arm: str, recorded: ArmRecord) -> None:
         if _image_id(api, config["Image"]) != recorded["Image"]:
             config["Image"] = recorded["Image"]
         changes.create[name] = {"Config": config, "HostConfig": recorded["HostConfig"]}
-    if not (same and is_running[name]):
+    if not (is_recorded_one and is_running[name]):
         changes.start.append(name)
     carry_out(changes)
 
@@ -292,7 +296,7 @@ def require_image(recorded: ArmRecord) -> None:
         api.call("GET", f"/images/{recorded['Image']}/json")
     except EngineError as error:
         if error.status != HTTPStatus.NOT_FOUND:
-            return
+            return  # says nothing about the image: starting the container reports it
         raise one_problem(
             "image-gone",
             f"the image {recorded['Config']['Image']} ({recorded['Image']}) is gone: {error}",
@@ -356,7 +360,7 @@ def _inspect(api: DockerApi, name: str) -> Inspected | None:
         raise DrafthouseError(_refused("GET", name, error)) from error
 
 
-def _image_id(api: DockerApi, name: str) -> str | None:
+def _image_id(api: DockerApi, name: str) -> str | None:  # None if the image is not on the box
     try:
         return str(api.call("GET", f"/images/{name}/json")["Id"])
     except (OSError, EngineError, KeyError, TypeError):

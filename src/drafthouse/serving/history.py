@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..core.documents import BadDocument, json_of
 from ..core.errors import one_problem
 from ..core.files import replace_file, sync, text_in
-from ..core.locks import held
+from ..core.locks import locked_file
 from ..core.schema import Findings, Map, Value, check
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def add_event(home: str | Path, event: str, **fields: object) -> None:
     if event not in EVENTS:
         raise ValueError(f"{event!r} is none of {', '.join(EVENTS)}")
     line = json.dumps({"at": round(time.time(), 3), "event": event, **fields}) + "\n"
-    with locked(home):
+    with history_lock(home):
         with_room(home, lambda: _append(history_file(home), line))
 
 
@@ -149,7 +149,7 @@ def facts_of(event: ServerFacts) -> ServerFacts:
     }  # fmt: skip
 
 
-def serving(history: Sequence[Event]) -> Serving | None:
+def server_after(history: Sequence[Event]) -> Serving | None:
     """The server that should be running after these events; None if there is none."""
     server: Serving | None = None
     for event in history:
@@ -200,7 +200,7 @@ def with_room(home: str | Path, write: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def locked(home: str | Path) -> Iterator[None]:
+def history_lock(home: str | Path) -> Iterator[None]:
     """Hold the lock of the folder `served`, so that a run and the watchdog do not write to it at the same time."""
     folder = served_folder(home)
 
@@ -209,5 +209,5 @@ def locked(home: str | Path) -> Iterator[None]:
         (folder / "lock").touch()
 
     with_room(home, make_lock_file)
-    with held(folder / "lock"):
+    with locked_file(folder / "lock"):
         yield

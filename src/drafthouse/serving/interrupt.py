@@ -13,12 +13,12 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from ..core.locks import take
+from ..core.locks import take_lock
 from ..core.procfs import command_of, is_gone, parent_of
 from .containers import remove_containers_of
 from .promote import record_end
-from .releases import current
-from .restore import drift, shown
+from .releases import current_server
+from .restore import drift, shown_server
 from .rollback_guard import beat_file
 from .supervisor import Supervisor
 
@@ -40,9 +40,10 @@ def interrupt(home: Path, servers: str) -> list[str]:
     jobs = end_jobs(home)
     if jobs:
         lines.append(f"ended: {', '.join(jobs)}")
-    recorded = current(home)
+    recorded = current_server(home)
+    # The server that an earlier run recorded keeps running, or comes back in place of this run's.
     if servers == "of_run" and recorded:
-        lines.append(_restore_soon(home, shown(recorded)))
+        lines.append(_restore_soon(home, shown_server(recorded)))
         return lines
     if servers == "none":
         return lines
@@ -93,7 +94,7 @@ def _job_pid(lock: Path) -> int | None:
     """The pid of the Ansible job that holds a lock; None if no process or another one holds it."""
     try:
         with lock.open() as file:
-            if take(file, 0, shared=True):
+            if take_lock(file, 0, shared=True):
                 return None
             holder = file.read().split()[-1:]
     except OSError:

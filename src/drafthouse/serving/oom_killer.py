@@ -57,10 +57,12 @@ def read_kills(pid: int | None, root: Path = Path("/")) -> Kills:
 def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> str:
     """A text about how an engine ended: ``ending``, with the evidence for or against an OOM kill.
 
-    ``ending`` is supervisord's or Docker's text; ``before`` has the counters while the engine ran, or is None.
+    ``ending`` is supervisord's or Docker's text. ``before``: the counters while the engine ran, None if they were not
+    read. The text is certain if Docker says so or the engine's own group counted a kill; "very likely" if only the
+    machine did, because the kill may have hit another program.
     """
     oom_by_docker = _DOCKERS_WORD in ending
-    killed = oom_by_docker or bool(_SIGNAL.search(ending))
+    killed = oom_by_docker or bool(_SIGNAL.search(ending))  # by the signal that the OOM killer sends
     if before is None and killed:
         return f"{ending}, likely by the kernel's out-of-memory killer (see dmesg)"
     if before is None:
@@ -97,7 +99,7 @@ def _risen(machine: int | None, group: int | None) -> str:
     return " and ".join(parts) or "the container engine says OOMKilled"
 
 
-def _rise(before: int | None, after: int | None) -> int | None:
+def _rise(before: int | None, after: int | None) -> int | None:  # None if a counter could not be read
     if before is None or after is None:
         return None
     return max(0, after - before)

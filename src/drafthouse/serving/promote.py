@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, one_problem
-from .containers import record
+from .containers import record_of_present
 from .first_request import REQUEST_S
 from .history import ENDED, SERVED, add_event, facts_of, put_ballast
-from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
+from .releases import KEEP, current_server, identity_of, keep_release, prune_releases, read_release
 from .restore import ignore, wait_for
 from .runtimes import State, is_same_start, process_age_of, runtime_of
 from .supervisor import Supervisor
@@ -43,11 +43,11 @@ def accept(
     If it replaces another release's server, wait until it has run for ``lives_s`` seconds and answers then. Keep its
     release and the ``keep`` - 1 before it. Return its facts, None if it was recorded before. Raises DrafthouseError.
     """
-    if lives_s and current(home) and not _is_current_release(home, resolved):
+    if lives_s and current_server(home) and not _is_current_release(home, resolved):
         _outlive(Path(home), resolved, arm, lives_s, tell)
     record_of_arm = _present_record(Path(home), resolved, arm)
     release = keep_release(home, resolved, arm, record_of_arm)
-    facts, server = release.facts(arm), current(home)
+    facts, server = release.facts(arm), current_server(home)
     if server and facts_of(server) == facts:
         return None
     add_event(home, SERVED, **facts, why=why)
@@ -58,18 +58,18 @@ def accept(
 
 def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
     """True if `accept` would record a change."""
-    server = current(home)
+    server = current_server(home)
     return not server or server.get("arm") != arm or not _is_current_release(home, resolved)
 
 
 def _is_current_release(home: str | Path, resolved: ResolvedProfile) -> bool:
     """True if the server that should run is an arm of exactly this resolved profile."""
-    server = current(home)
+    server = current_server(home)
     try:
         release = read_release(home, str(server and server["release"]))
     except DrafthouseError:
         return False
-    return release.resolved.get("identity") == identity(resolved)
+    return release.resolved.get("identity") == identity_of(resolved)
 
 
 def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, tell: Tell) -> None:
@@ -115,7 +115,7 @@ def _age_of(state: State, most_s: float) -> float:
 
 def record_end(home: str | Path, why: str) -> ServerFacts | None:
     """Record that no server should run any more; return the facts of the one that should, None if there was none."""
-    server = current(home)
+    server = current_server(home)
     if server is None:
         return None
     facts = facts_of(server)
@@ -126,5 +126,5 @@ def record_end(home: str | Path, why: str) -> ServerFacts | None:
 def _present_record(home: Path, resolved: ResolvedProfile, arm: str) -> ArmRecord:
     """How the arm runs at this moment; `put_back` restores it from this record."""
     if resolved["site"]["runtime"] == "docker":
-        return record(resolved, arm)
+        return record_of_present(resolved, arm)
     return {"configuration": Supervisor(home / "supervisor").present_configuration()}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import object_in, replace_file
 from ..core.http import opener
-from ..core.messages import explained
+from ..core.messages import known_message
 from ..core.step_clock import read_step_clock
 from .first_request import ask_once
 from .oom_killer import DO as OUT_OF_MEMORY_DO
@@ -87,7 +87,7 @@ def wait_until_ready(
             waited_s = max(0.0, begun - start) + time.monotonic() - since_s
         if checks == 1:
             if state.running:
-                kills = read_kills(state.pid)
+                kills = read_kills(state.pid)  # the counters before the engine's death, if it dies
             _raise_if(stranger())
         if _start_has_ended(state, first):
             _raise_if(stranger())
@@ -173,7 +173,7 @@ def _death_problem(runtime: Runtime, name: str, state: State, kills: Kills | Non
     advice = ""
     if is_out_of_memory(why):
         advice = f"{OUT_OF_MEMORY_DO}; then "
-    explanation = explained(printed)
+    explanation = known_message(printed)
     if explanation:
         advice += f"{explanation.cause}: {explanation.do}; then "
     return Problem(

@@ -26,10 +26,10 @@ from .history import (
     ROLLED_BACK,
     SERVED,
     Serving,
-    locked,
+    history_lock,
     read_history,
     served_folder,
-    serving,
+    server_after,
     with_room,
 )
 
@@ -73,9 +73,9 @@ def damaged_releases(home: str | Path) -> list[Problem]:
     return problems
 
 
-def current(home: str | Path) -> Serving | None:
+def current_server(home: str | Path) -> Serving | None:
     """The server that should run now, with its release and arm; None if there is none."""
-    return serving(read_history(home))
+    return server_after(read_history(home))
 
 
 def result_keys(home: str | Path) -> list[str]:
@@ -109,7 +109,7 @@ class Release:
         }  # fmt: skip
 
 
-def identity(resolved: ResolvedProfile) -> str:
+def identity_of(resolved: ResolvedProfile) -> str:
     """A hash (16 hex digits) of all that a resolved profile puts on a box to serve, and of nothing else."""
     engine, site = resolved["engine"], resolved["site"]
     weights = [[item.get("path"), item.get("details")] for item in resolved.get("weights") or []]
@@ -172,13 +172,14 @@ def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, record: 
     Return the release. It appears complete: its folder is written under another name and renamed. Raises
     DrafthouseError.
     """
-    wanted = identity(resolved)
-    with locked(home):
+    wanted = identity_of(resolved)
+    with history_lock(home):
         for release_id in reversed(release_ids(home)):
             with contextlib.suppress(DrafthouseError):
                 kept = read_release(home, release_id)
                 if kept.resolved.get("identity") != wanted:
                     continue
+                # The same files may run with another record, such as a rebuilt image.
                 if kept.running.get(arm) != record:
                     path = _folder_of(home, release_id) / f"running-{arm}.json"
                     with_room(home, partial(replace_file, path, _json(record)))
@@ -217,13 +218,14 @@ def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
 
     The present release is always kept. Weights, images and environments stay.
     """
-    with locked(home):
+    with history_lock(home):
         newest_first: list[str] = []
         for event in reversed(read_history(home)):
             release_id = str(event.get("release") or "")
             if release_id and event["event"] != REFUSED and release_id not in newest_first:
                 newest_first.append(release_id)
         # A release without an event is removed too: its run was killed before the server was recorded.
+        # The first one is the present release, which is kept whatever ``keep`` says.
         kept_ids = newest_first[: max(1, keep)]
         removed_ids = [release_id for release_id in release_ids(home) if release_id not in kept_ids]
         for release_id in removed_ids:
@@ -235,7 +237,7 @@ def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
         return removed_ids
 
 
-def earlier(home: str | Path) -> str | None:
+def earlier_release(home: str | Path) -> str | None:
     """The id of the release to which a rollback returns, the one that served before the last; None if there is none.
 
     A rollback drops the releases that it leaves, so that a second rollback goes back one more instead of returning.

@@ -24,7 +24,7 @@ from .containers import list_containers, record_of_image, remove_containers_of, 
 from .first_request import REQUEST_S
 from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, facts_of, make_room, read_history
 from .readiness import ready_file, wait_until_ready
-from .releases import Release, current, earlier, read_release, release_ids
+from .releases import Release, current_server, earlier_release, read_release, release_ids
 from .runtimes import runtime_of
 from .supervisor import Supervisor
 
@@ -41,7 +41,7 @@ def ignore(event: Event) -> None:
 
 def drift(home: str | Path) -> str:
     """The difference between the servers that run and the one that should; '' if there is none, or none should run."""
-    home, server = Path(home), current(home)
+    home, server = Path(home), current_server(home)
     if server is None:
         return ""
     arm = str(server["arm"])
@@ -101,10 +101,12 @@ def put_back(
             "no-such-release", f"no arm '{arm}' in release {release}", f"one of: {arms}", "name one", "arm"
         )
     _check_complete(kept_release, arm)
+    # Less free than the reserve that the ballast file keeps: use it, so that the files below can be written.
     if shutil.disk_usage(home).free < BALLAST_BYTES:
         make_room(home)
     tell({"text": f"restoring release {release}: {resolved['profile']}, the {arm} arm"})
     lay_out(_files_of(home, kept_release, *resolved["arms"]))
+    # To be the only server, it needs the servers under the other runtime to end first.
     try:
         if resolved["site"]["runtime"] == "docker":
             Supervisor(home / "supervisor").shut_down()
@@ -209,7 +211,7 @@ def put_back_current(home: str | Path, tell: Tell = ignore, why: str = "") -> tu
 
     With a reason ``why``, the history gets an event for it. Raises DrafthouseError.
     """
-    server = current(home)
+    server = current_server(home)
     if server is None:
         return None
     seconds = put_back(home, str(server["release"]), str(server["arm"]), tell)
@@ -234,7 +236,7 @@ def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell
 
 def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = ignore) -> tuple[ServerFacts, float]:
     """Serve ``arm`` of the present release, like `roll_back`."""
-    server = current(home)
+    server = current_server(home)
     if server is None:
         raise one_problem(
             "nothing-served",
@@ -249,7 +251,7 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = ignore) -> tup
 def _serve_or_restore(
     home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell
 ) -> tuple[ServerFacts, float]:
-    server = current(home)
+    server = current_server(home)
     try:
         seconds = put_back(home, release.id, arm, tell)
     except DrafthouseError as error:
@@ -278,13 +280,13 @@ def outcome_of_restore(home: str | Path, tell: Tell = ignore) -> Problem:
     facts, seconds = back
     return Problem(
         "last-server-restored",
-        f"the last good server runs again: {shown(facts)}; it answers again after {seconds:.1f} s",
+        f"the last good server runs again: {shown_server(facts)}; it answers again after {seconds:.1f} s",
         "the change, which failed",
         "fix the cause above and run again; make history shows both",
     )
 
 
-def shown(facts: ServerFacts) -> str:
+def shown_server(facts: ServerFacts) -> str:
     """A server as messages name it: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
     return (
         f"release {facts['release']} ({facts['profile']}, the {facts['arm']} arm, {facts['engine']} {facts['version']})"
@@ -304,7 +306,7 @@ def _release_to_serve(home: str | Path, to: str) -> str:
         raise one_problem(
             "no-such-release", found, needed, "choose one of them (make history shows when each served)", "TO"
         )
-    before = earlier(home)
+    before = earlier_release(home)
     if before is None:
         found, do = "no release: nothing has served here yet", "serve one first: make NAME"
         if ids:
@@ -334,5 +336,5 @@ def restore_at_boot(home: str | Path) -> int:
         print(error, file=sys.stderr)
         return 1
     if back:
-        print(f"{shown(back[0])} answers after {back[1]:.1f} s")
+        print(f"{shown_server(back[0])} answers after {back[1]:.1f} s")
     return 0

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from ..core.errors import DrafthouseError
-from ..core.locks import held, only_one
+from ..core.locks import locked_file, only_one
 from .out_of_traffic import forget_run
-from .restore import drift, put_back_current, shown
+from .restore import drift, put_back_current, shown_server
 
 BEAT_EVERY_S = 3.0
 # The guard acts when the heartbeat is older than this. A connection that is lost for longer ends the change, too.
@@ -73,7 +73,7 @@ def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
     """Wait until no heartbeat came for ``silent_s``, restore the server if needed; return the exit status."""
     home = Path(home)
     # The guard of a later run waits here, so that no run is unguarded between the end of a guard and the next start.
-    with held(home / "run" / "guard.lock"):
+    with locked_file(home / "run" / "guard.lock"):
         heartbeat, job_lock = _Untouched(beat_file(home)), _Untouched(home / "benchmark.lock")
         before_s = time.monotonic()
         while True:
@@ -85,9 +85,10 @@ def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
                 if not why:
                     forget_run(home)
                     return 0
-                newer = locked_s < silence - _OWN_JOB_S
+                # The lock was taken after the silence began, so not by a job of the silent run.
+                is_newer = locked_s < silence - _OWN_JOB_S
                 # A newer run or the watchdog keeps the lock: `only_one` raises then, and the next look decides.
-                with contextlib.suppress(DrafthouseError), only_one(home / "benchmark.lock", end_others=not newer):
+                with contextlib.suppress(DrafthouseError), only_one(home / "benchmark.lock", end_others=not is_newer):
                     status = _restore_and_report(home, f"no sign of life from its run for {silence:.0f} s: {why}")
                     forget_run(home)
                     return status
@@ -103,7 +104,7 @@ def _restore_and_report(home: Path, why: str) -> int:
         print(error, file=sys.stderr)
         return 1
     if restored:
-        print(f"{why}; {shown(restored[0])} answers after {restored[1]:.1f} s")
+        print(f"{why}; {shown_server(restored[0])} answers after {restored[1]:.1f} s")
     return 0
 
 

@@ -30,22 +30,22 @@ _TAIL_BYTES = 20_000  # of a log file's end are read for its last lines
 
 @dataclass(frozen=True)
 class State:
-    """An arm at this moment. ``started``: unix seconds of its last start, or None. ``why``: how it ended, if it did."""
+    """An arm at this moment."""
 
     running: bool
-    started: float | None
-    why: str = ""
+    started: float | None  # unix seconds of its last start; None if it never started
+    why: str = ""  # how it ended, if it did
     pid: int | None = None
 
 
-def is_same_start(one: State, other: State) -> bool:
+def is_same_start(before: State, now: State) -> bool:
     """True if two states of an arm are of the same start.
 
     The pid decides if both have one: supervisord changes the time of a start when the wall clock is set back.
     """
-    if one.pid and other.pid:
-        return one.pid == other.pid
-    return one.started == other.started
+    if before.pid and now.pid:
+        return before.pid == now.pid
+    return before.started == now.started
 
 
 def process_age_of(state: State) -> float | None:

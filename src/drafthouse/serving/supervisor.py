@@ -92,18 +92,14 @@ stderr_logfile = NONE
 
 @dataclass(frozen=True)
 class Program:
-    """A program of supervisord: a command, whose first word is the path of a script. All its output goes to ``log``.
-
-    Its PATH is ``folder`` (with the pinned `vllm`, for example), then the folders ``path``, then supervisord's PATH.
-    ``environment`` is added to the variables of supervisord.
-    """
+    """A program of supervisord: an arm, or another server such as the gateway."""
 
     name: str
-    command: Sequence[str]
-    log: str
-    folder: str = ""
-    path: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    command: Sequence[str]  # the first word is the path of a script
+    log: str  # the file for all its output
+    folder: str = ""  # first in its PATH, with the pinned `vllm`, for example
+    path: Sequence[str] = ()  # the next folders in its PATH, before supervisord's
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to the variables of supervisord
 
 
 def configuration(home: Path, programs: Sequence[Program]) -> str:
@@ -284,7 +280,7 @@ class Supervisor:
             ) from error
 
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
-        """Run exactly ``names`` with the configuration ``wanted``, restart if ``fresh``; return (started, stopped)."""
+        """Run just ``names`` with the configuration ``wanted``, restarted if ``fresh``; return (started, stopped)."""
         before = self._pids()
         self.home.mkdir(parents=True, exist_ok=True)
         if self.present_configuration() != wanted:
@@ -347,15 +343,15 @@ class Supervisor:
 
     def _launch(self) -> None:
         (self.home / "supervisor.sock").unlink(missing_ok=True)
-        done = subprocess.run(
+        process = subprocess.run(
             [str(self._program), "-c", str(self.file)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             env=self._environment(),
         )  # fmt: skip
-        if done.returncode:
+        if process.returncode:
             raise one_problem(
                 "supervisor-failed",
-                f"supervisord did not start: {done.stdout.strip()}",
+                f"supervisord did not start: {process.stdout.strip()}",
                 "a supervisor for the engine",
                 f"look at {self.home}/supervisord.log",
             )
@@ -372,6 +368,7 @@ class Supervisor:
         for name in names:
             info = rpc.getProcessInfo(name)
             up = info["statename"] in ("RUNNING", "STARTING")
+            # An added or changed program has just been started with its group.
             if up and fresh and name not in [*added, *changed]:
                 rpc.stopProcess(name)
                 up = False

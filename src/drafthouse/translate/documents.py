@@ -12,8 +12,8 @@ from ..core.errors import one_problem
 from ..core.secret_shapes import without_shapes
 from ..core.yaml_documents import yaml_of
 from ..engines.registry import DIALECTS, ENGINES
-from .expansions import Value, filled
-from .repairs import mended, shown
+from .expansions import Value, expanded
+from .repairs import repair, restored
 from .shell import words_of
 from .values import setting_words
 
@@ -41,32 +41,32 @@ _NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
 @dataclass
 class Holder:
-    """A service, container or section that starts a command; texts (or lists of words) before variables are expanded.
+    """A service, container or section that starts a command: entrypoint, command and arguments, one behind the other.
 
-    ``settings``: its other keys as flags of `docker run`. ``kubernetes``: variables are `$(NAME)` from ``environment``.
+    Each of the three is a text or a list of words, in which variables are not expanded yet.
     """
 
-    line: int
+    line: int  # in the paste, from 1
     command: Any = ""
     entrypoint: Any = ""
     arguments: Any = ""
     image: str = ""
     environment: dict[str, str] = field(default_factory=dict)
-    settings: list[tuple[str, str]] = field(default_factory=list)
-    kubernetes: bool = False
+    settings: list[tuple[str, str]] = field(default_factory=list)  # its other keys, as flags of `docker run`
+    kubernetes: bool = False  # variables are `$(NAME)` from ``environment``
 
-    def filled(self, value_of: Callable[[str], Value | None]) -> tuple[list[str], list[str]]:
+    def expanded(self, value_of: Callable[[str], Value | None]) -> tuple[list[str], list[str]]:
         """Expand the variables; return the words of the entrypoint, and the words after it."""
 
         def text_of(text: str) -> str:
             if self.kubernetes:
                 environment = self.environment
                 return _NAME_IN_BRACKETS.sub(lambda match: environment.get(match[1], match[0]), text)
-            return filled(text.replace("$$", "\0"), value_of).replace("\0", "$")
+            return expanded(text.replace("$$", "\0"), value_of).replace("\0", "$")
 
         def words(value: Any) -> list[str]:
             if isinstance(value, str):
-                return list(map(shown, words_of(mended(text_of(value)))))
+                return list(map(restored, words_of(repair(text_of(value)))))
             texts: list[str] = []
             for item in value:
                 if not isinstance(item, (dict, list)):
@@ -120,6 +120,7 @@ def _holders_in_sections(text: str, lines_above: int) -> Iterator[Holder]:
             yield _quadlet(pairs, line)
         elif mark["name"] == "*":
             common_keys = keys
+        # A preset names a model and no program.
         elif _MODEL_KEYS & {*keys, *common_keys} and not {"ExecStart", "Image", "command", "cmd"} & keys.keys():
             yield _preset({**common_keys, **keys}, line)
 
@@ -143,7 +144,7 @@ def _preset(keys: Mapping[str, str], line: int) -> Holder:
     words = [_PRESETS_PROGRAM]
     holder = Holder(line, words)
     for key, value in keys.items():
-        unquoted = value.strip("\"'") if value[:1] == value[-1:] else value
+        unquoted = value.strip("\"'") if value[:1] == value[-1:] else value  # only quotes that form a pair
         if key.isupper():
             holder.environment[key] = unquoted
         elif key not in ("load-on-startup", "stop-timeout"):
@@ -154,6 +155,7 @@ def _preset(keys: Mapping[str, str], line: int) -> Holder:
 def _as_flag(key: str, value: str) -> list[str]:
     """A preset's key and value as words of a command."""
     flag = f"-{key}" if len(key) <= 3 else f"--{key}"
+    # For other keys `on` is a value (`flash-attn = on`).
     if value.lower() in ("true", "") or (value.lower() == "on" and key == "jinja"):
         return [flag]
     if value.lower() == "false":
@@ -174,6 +176,7 @@ def _holders_in_yaml(text: str, lines_above: int) -> Iterator[Holder]:
             continue
         macros = _mapping(_mapping(data).get("macros"))
         for holder in _walk(data, {str(name): str(text) for name, text in macros.items()}):
+            # Parsed YAML has no line numbers, so the line is searched by the last word of the command.
             word = str(_last(holder.entrypoint) or _last(holder.command) or _last(holder.arguments) or holder.image)
             place = text.find(word.strip().split("\n")[0][:20], begin)
             holder.line = lines_above + text.count("\n", 0, max(place, begin)) + 1
@@ -225,6 +228,7 @@ def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
         if isinstance(data.get(key), (str, list)):
             commands[key] = data[key]
     environment = dict(_variables(data.get("environment"))) | dict(_variables(data.get("env")))
+    # Without a command an image starts an engine only by its variables (`LLAMA_ARG_MODEL`).
     if not any(commands.values()) and not (image and any(name.startswith(_FLAG_VARIABLES) for name in environment)):
         return None
     if "extends" in data:
@@ -263,7 +267,7 @@ def _chart_holder(data: Mapping[str, Any]) -> Holder | None:
         words = list(_CHART_ENGINE.chart_command)
         for argument in data[_ARGUMENTS]:
             word = str(argument).replace("--model_id", "--model")
-            if not word.startswith("--model_name"):
+            if not word.startswith("--model_name"):  # KServe's own flag
                 words.append(word)
         return Holder(0, words)
     return None

@@ -33,7 +33,7 @@ def bounded(name: str, value: Value) -> Value:
     return value if len(value) <= _LONGEST else f"${{{name}}}"
 
 
-def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
+def expanded(text: str, value_of: Callable[[str], Value | None]) -> str:
     """The text with its variables expanded; ``value_of`` returns a variable's value, None if it has none."""
     return _VARIABLE.sub(lambda match: as_text(parameter(match.group(), value_of)), text)
 
@@ -48,8 +48,8 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
     operator = re.match(r":?[-=?+]|##?|%%?|//?|,,?|\^\^?|:", rest)
     if operator is None:
         return text if value is None or rest else value
-    word = filled(rest[operator.end() :], value_of)
-    if "$(" in word:
+    word = expanded(rest[operator.end() :], value_of)
+    if "$(" in word:  # the output of an unknown command, which stays in the text without quotes
         word = word.replace('"', "")
     if operator.group() in (":-", "-", ":=", "="):
         return value or word.strip("\"'")
@@ -90,7 +90,7 @@ def _edited(value: str, operator: str, word: str) -> str:
     return value
 
 
-def printed(words: list[str]) -> str | None:
+def command_output(words: list[str]) -> str | None:
     """The output of a command by its words alone; None if only running it would tell."""
     name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
     if name == "echo":

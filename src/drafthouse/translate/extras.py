@@ -22,7 +22,7 @@ def sort_extras(
     """The words for `serve.extra` and the variables for `environment`; ``reading`` gets a note on each."""
     extra_words: list[str] = []
     flag_lists = house.flags.get(engine["id"], {})
-    for typed_flag, typed_text, flag in reading.kept:
+    for parsed_flag, typed_text, flag in reading.kept:  # the flags that no profile key stands for
         findings = Findings("")
         _, warnings = check_extra(findings, list(flag), engine, version, flag_lists)
         text = " ".join(flag)
@@ -31,12 +31,12 @@ def sort_extras(
             why = "its value has a line break"
         if why:
             reading.left_out.append(text)
-            reading.note(typed_text, typed_flag.flag, f"in the command but not in the profile: {why}", "kept")
+            reading.note(typed_text, parsed_flag.flag, f"in the command but not in the profile: {why}", "kept")
         else:
             extra_words += flag
             note = _PASSED
             for warning in warnings:
-                _, colon, content = warning.partition(": ")
+                _, colon, content = warning.partition(": ")  # before the colon is the flag again
                 if colon:
                     note += f"; {content}"
             reading.note(typed_text, f"serve.extra: {flag[0]}", note, "kept")
@@ -44,6 +44,7 @@ def sort_extras(
 
 
 def _variables(reading: Reading, engine: CatalogEngine, method: str) -> dict[str, str]:
+    # A profile does not repeat the variables that its method sets.
     entry = engine["methods"].get(method)
     requires = entry and entry.get("requires")
     required = (requires and requires.get("environment")) or {}

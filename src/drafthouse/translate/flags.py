@@ -1,7 +1,8 @@
 """Translate old flags and values of a pasted command into those of the engine's current version.
 
 The tables of what changed in which version are `profiles/catalog/old_flags.yml` (all engines) and
-`profiles/catalog/old_flags/ENGINE.yml`.
+`profiles/catalog/old_flags/ENGINE.yml`. A `Given` is a parsed flag of the command with its value, a `Change` a line of
+the list in which the user finds every flag that is not passed on as typed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..core.schema import Findings, Map, Table, Value, check
 from ..core.typed_shape import shape_of
 from ..core.yaml_documents import read_yaml
 from ..engines.pasted import Change, FlagTable, Given, OldRule
-from ..engines.read_flags import long_name, with_list
+from ..engines.read_flags import long_name, with_flag_list
 
 if TYPE_CHECKING:
     from drafthouse.engines.pasted import FlagsToday
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 FILE = "profiles/catalog/old_flags.yml"
 FOLDER = "profiles/catalog/old_flags"
-#: Kinds of a `Change`, in the order of the text for the user.
+#: Kinds of a `Change` (docs/translate.md defines them), in the order of the text for the user.
 KINDS = ("removed", "renamed", "moved", "ignored", "chosen", "kept")
 
 OLD_FLAGS = shape_of(FlagTable)
@@ -52,26 +53,27 @@ _NO_OLD_FLAGS: FlagTable = {
 
 @dataclass(frozen=True)
 class OldFlags:
-    """The tables by engine; for all engines reasons by `docker run` flag, moved repositories, rules by variable."""
+    """The tables of each engine, and those that hold for all engines."""
 
-    engines: Mapping[str, FlagTable]
-    docker: Mapping[str, str]
-    moved_repositories: Mapping[str, str]
-    environment: Mapping[str, OldRule]
+    engines: Mapping[str, FlagTable]  # by engine id
+    docker: Mapping[str, str]  # the reason why a flag of `docker run` is not needed, by flag without dashes
+    moved_repositories: Mapping[str, str]  # the current name of a Hub repository by its old name
+    environment: Mapping[str, OldRule]  # by environment variable
 
     def of(self, engine: str, flags: FlagList | None) -> FlagsToday:
         """The table of an engine, completed by ``flags``, the list of all flags of its current version."""
         engine_table = self.engines.get(engine, _NO_OLD_FLAGS)
-        switches = [name for name, rule in engine_table["old"].items() if rule.get("takes") == "switch"]
+        # The list of current flags lacks old ones, so their rules say which of them took no value.
+        old_switches = [name for name, rule in engine_table["old"].items() if rule.get("takes") == "switch"]
         completed: FlagsToday = {
             **engine_table,
-            "switches": [*engine_table["switches"], *switches],
+            "switches": [*engine_table["switches"], *old_switches],
             "known": [],
             "gone": list(engine_table["old"]),
             "environment": {**self.environment, **engine_table["environment"]},
         }
-        with_known = with_list(completed, flags)
-        for key in ("short", "switches", "several", "known"):
+        with_known = with_flag_list(completed, flags)
+        for key in ("short", "switches", "several", "known"):  # all keys that `with_flag_list` changes
             if key in with_known:
                 completed[key] = with_known[key]
         return completed
@@ -112,14 +114,15 @@ def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
     return findings.problems
 
 
-def switched(flags: list[Given], switches: Sequence[str]) -> list[Given]:
-    """The flags, with the word after a switch as its value: ``--x False`` and ``--x=false``, as old parsers took it."""
+def with_switch_values(flags: list[Given], switches: Sequence[str]) -> list[Given]:
+    """The flags, with a switch's true or false as its value; old parsers accepted ``--x False`` and ``--x=false``."""
     result: list[Given] = []
     for given in flags:
         word = str(given.value).lower()
-        if word in ("true", "false") and given.name in switches:
+        if word in ("true", "false") and given.name in switches:  # --x=false
             result.append(replace(given, value=word == "true"))
         elif word in ("true", "false") and not given.name and result and result[-1].value is True:
+            # --x False: the word is parsed as one without a flag, behind a switch that is on.
             result[-1] = replace(result[-1], value=word == "true")
         else:
             result.append(given)
@@ -127,42 +130,44 @@ def switched(flags: list[Given], switches: Sequence[str]) -> list[Given]:
 
 
 def last_of_each(flags: list[Given], changes: list[Change], appends: Sequence[str] = ()) -> list[Given]:
-    """The last of each repeated flag, as the engines' parsers take it; ``changes`` gets the flags that are dropped.
+    """The flags without earlier repeats, since engines take the last one; ``changes`` gets the repeats.
 
-    Flags in ``appends`` are merged into one flag with all their values.
+    Repeats of a flag in ``appends`` add up instead: they are merged into one flag with all their values.
     """
     flags = _merged(flags, changes, appends)
     last_index = {given.name: index for index, given in enumerate(flags) if given.name}
-    kept = []
+    last_flags = []
     for index, given in enumerate(flags):
         if given.name and last_index[given.name] != index:
             changes.append(Change(given.spelled, "", "-", "given again later: the last one counts", "ignored"))
         else:
-            kept.append(given)
-    return kept
+            last_flags.append(given)
+    return last_flags
 
 
 def _merged(flags: list[Given], changes: list[Change], appends: Sequence[str]) -> list[Given]:
     """The flags, with repeated ones of ``appends`` merged into the first, their values joined by commas."""
-    kept: list[Given] = []
+    merged: list[Given] = []
     for given in flags:
-        first = next((index for index, earlier in enumerate(kept) if earlier.name == given.name), None)
+        first = next((index for index, earlier in enumerate(merged) if earlier.name == given.name), None)
         if given.name not in appends or first is None or not isinstance(given.value, str):
-            kept.append(given)
+            merged.append(given)
             continue
-        joined = f"{kept[first].value},{given.value}"
-        kept[first] = replace(kept[first], value=joined)
+        joined = f"{merged[first].value},{given.value}"
+        merged[first] = replace(merged[first], value=joined)
         changes.append(Change(f"{given.spelled} {given.value}", f"{given.flag} {joined}", "-", "each adds", "renamed"))
-    return kept
+    return merged
 
 
 def flags_of_variables(
     variables: Mapping[str, str], prefix: str, table: FlagsToday
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """The flags that environment variables stand for (`LLAMA_ARG_CTX_SIZE`); ``prefix`` is that of the variables.
+    """The flags that environment variables stand for (`LLAMA_ARG_CTX_SIZE`).
 
-    Returns the words for the start of the command (whose own flags win), the flag by variable, and the variables with
-    the prefix that are no known flag.
+    ``prefix`` is that of the variables (`LLAMA_ARG_`), "" for an engine that reads no flags from variables.
+
+    Returns the words for the start of the command (its own flags come later and so win), the flag by variable, and
+    the variables with the prefix that are no known flag.
     """
     words: list[str] = []
     flag_by_variable: dict[str, str] = {}
@@ -176,14 +181,15 @@ def flags_of_variables(
         suffix = variable.removeprefix(prefix)
         name = table.get("variables", {}).get(suffix, suffix.lower().replace("_", "-"))
         flag = long_name(f"--{name}", table)
-        positive = flag.removeprefix("no-")
+        positive = flag.removeprefix("no-")  # the flag that a "no-" flag turns off
         if name not in known and flag not in known and positive not in known:
             unknown.append(variable)
             continue
         is_switch = positive in table["switches"] or flag in table["switches"]
         is_on = value.lower() in ("1", "true", "on", "enabled", "yes")
+        # A current "no-" flag takes no value; the rule of an old one needs the value as typed.
         if flag != positive and flag not in table["old"]:
-            flag_words = [f"--{flag}"] if is_on else []  # LLAMA_ARG_NO_X
+            flag_words = [f"--{flag}"] if is_on else []  # LLAMA_ARG_NO_X=0 changes nothing
         elif is_switch and (is_on or value.lower() in ("0", "false", "off", "disabled", "no")):
             flag_words = [f"--{flag}" if is_on else f"--no-{flag}"]
         else:
@@ -204,11 +210,11 @@ def apply_old(flags: list[Given], table: FlagTable, changes: list[Change]) -> li
             if rule["kind"] == "renamed":
                 became = _new_flag_text(rule)
                 result.append(replace(given, name=rule["became"], value=rule.get("value", given.value)))
-            elif isinstance(given.value, str):
+            elif isinstance(given.value, str):  # the flag goes with its value, so the user sees both
                 was += f" {given.value}"
             why = rule.get("note", "the same under another name")
             changes.append(Change(was, became, rule["version"], why, rule["kind"]))
-        elif optional and given.value is True:
+        elif optional and given.value is True:  # typed without the value that it needs now
             why = "it needs a value now; without one it meant this"
             became = f"{given.flag} {optional['alone']}"
             changes.append(Change(given.spelled, became, optional["version"], why, "renamed"))
@@ -219,6 +225,7 @@ def apply_old(flags: list[Given], table: FlagTable, changes: list[Change]) -> li
 
 
 def _new_flag_text(rule: OldRule) -> str:
+    """A renamed flag for the user, with its value if the rule sets one."""
     return f"--{rule['became']} {rule.get('value', '')}".rstrip()
 
 

@@ -1,16 +1,20 @@
-"""Remove what precedes the serving program in a command: variables (`A=b`) and launchers (`sudo`, `mpirun -n 2`)."""
+"""Split a command into what precedes the serving program, and the rest.
+
+Variables (`A=b`) and launchers precede it. A launcher is a program that starts the program after it: `sudo`, `nice`,
+`mpirun -n 2`. A profile needs none of them, but the user is told of each.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-#: Launchers, programs that start the program after them, without flags that take a value.
+#: Launchers without flags that take a value.
 _WITHOUT_VALUES = (
     "exec", "nohup", "time", "setsid", "taskset", "chrt", "trtllm-llmapi-launch", "poetry", "pipenv",
     "pdm", "hatch", "docker-entrypoint.sh", "opentelemetry-instrument", "ddtrace-run", "ncu", "strace", "unbuffer",
 )  # fmt: skip
-#: All launchers, each with its flags that take a value.
+#: All launchers, each with its usual flags that take a value: the next word belongs to such a flag.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_WITHOUT_VALUES, ()),
     "sudo": ("-u", "-g"),
@@ -31,10 +35,11 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "conda": ("-n", "--name", "-p"),
     "nsys": ("-o", "-t", "--trace", "--output"),
 }  # fmt: skip
-#: Subcommands of launchers (`uv run`, `nsys profile`), and the patterns of their positional arguments.
+#: Subcommands by launcher (`uv run`, `nsys profile`).
 _SUBCOMMANDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
 _SUBCOMMANDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}
 _MPI = ("mpirun", "mpiexec")
+#: Patterns of positional arguments by launcher: a duration, the CPUs, a priority.
 _ARGUMENTS = {"timeout": r"\d+(?:\.\d+)?[smhd]?", "taskset": r"[\da-fx,-]+", "chrt": r"\d+"}
 #: Words of a shell, systemd, a Dockerfile and a list after which a command begins.
 _BEGINS = re.compile(r"do|then|else|RUN|CMD|ENTRYPOINT|-|ExecStart=[-@:+!]*")
@@ -42,16 +47,16 @@ _BEGINS = re.compile(r"do|then|else|RUN|CMD|ENTRYPOINT|-|ExecStart=[-@:+!]*")
 
 @dataclass
 class Prefix:
-    """What preceded a program: variables by name, and its launchers with their flags, as typed."""
+    """The part of a command before its program."""
 
-    assignments: dict[str, str] = field(default_factory=dict)
-    launchers: list[str] = field(default_factory=list)
+    assignments: dict[str, str] = field(default_factory=dict)  # values by variable
+    launchers: list[str] = field(default_factory=list)  # each with its flags, as typed
 
 
 def before_program(words: list[str]) -> tuple[Prefix, bool]:
-    """Variables and launchers at the end of ``words``, and True if ``words`` contains nothing else.
+    """Variables and launchers at the end of ``words``, which precede a program; True if ``words`` has nothing else.
 
-    The words before them may be a sentence that ends at the command.
+    A sentence may lead to the command, so words are dropped from the start until only a prefix is left.
     """
     for start in range(len(words) + 1):
         before, rest = split_prefix(words[start:])
@@ -69,7 +74,7 @@ def split_prefix(words: list[str]) -> tuple[Prefix, list[str]]:
         name, equals, value = word.partition("=")
         if _BEGINS.fullmatch(word):
             continue
-        if equals and name == "ExecStart":
+        if equals and name == "ExecStart":  # systemd: the program may follow the sign without a space
             rest.insert(0, value.lstrip("-@:+!"))
         elif equals and re.fullmatch(r"[A-Za-z_]\w*", name):
             before.assignments[name] = value
@@ -88,7 +93,7 @@ def _launcher_arguments(program: str, rest: list[str], before: Prefix) -> list[s
         if word == "--":
             rest.pop(0)
             break
-        if program in _MPI and word == "-x" and len(rest) > 1:  # a variable for every rank
+        if program in _MPI and word == "-x" and len(rest) > 1:  # sets or passes a variable for every rank
             name, equals, value = rest[1].partition("=")
             if equals:
                 before.assignments[name] = value
@@ -97,10 +102,12 @@ def _launcher_arguments(program: str, rest: list[str], before: Prefix) -> list[s
             arguments.append(rest.pop(0))
             if "=" not in word and word in _LAUNCHERS[program] and rest:
                 arguments.append(rest.pop(0))
+        # `(?!)` matches nothing: most launchers have no positional arguments.
         elif word in _SUBCOMMANDS.get(program, ()) or re.fullmatch(_ARGUMENTS.get(program, r"(?!)"), word):
             arguments.append(rest.pop(0))
         elif arguments and arguments[-1].startswith("-") and word not in _LAUNCHERS and "=" not in word + arguments[-1]:
-            arguments.append(rest.pop(0))  # the value of an unknown flag
+            # Behind a flag that `_LAUNCHERS` lacks, a word is taken for its value.
+            arguments.append(rest.pop(0))
         else:
             break
     return arguments

@@ -1,4 +1,7 @@
-"""Find models, hardware and profiles for a pasted command in ``house``, the catalogue with all profiles."""
+"""Find models, hardware and profiles for a pasted command in ``house``, the catalogue with all profiles.
+
+A profile is the same as the command if engine, target, method and draft agree, and near it if only some of them do.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.memory_fit import context_that_fits
 from ..profiles.model_names import find_model
 from ..profiles.sizes import Sizes
-from ..profiles.token_counts import counted
+from ..profiles.token_counts import tokens_in
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import EngineEntry, Options
@@ -38,9 +41,10 @@ def guessed_catalogue_id(house: House, name: str) -> str | None:
         if "file" in model:
             if last_part == model["file"].lower():
                 return key
-            continue
+            continue  # a folder of GGUF files may have several models
         is_path = stripped.startswith(("/", "~", "./", "../"))
         folders = {model["folder"].lower(), repo.replace("/", "-"), repo.rsplit("/", 1)[-1] if is_path else ""}
+        # `owner/name` is another owner's repository: only a path or a name alone is guessed.
         if (is_path or "/" not in stripped) and last_part in folders - {""}:
             return key
     return None
@@ -63,7 +67,7 @@ def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProfilePlan:
     """The contents of the wanted profile; a model is None if it is not in the catalogue (or there is no draft)."""
 
     engine_id: str
@@ -74,7 +78,7 @@ class Wanted:
     serve: Options
 
 
-def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[str], list[str]]:
+def profiles_like(house: House, wanted: ProfilePlan, target_name: str) -> tuple[list[str], list[str]]:
     """The profiles with the same engine, target, method and draft; and the near ones.
 
     Near profiles have another draft or method. If the catalogue does not have the target, they are those of the model
@@ -97,6 +101,7 @@ def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[
             same.append(name)
         else:
             near.append(name)
+    # First those with the same method: values that the command lacks are taken from the first one.
     near.sort(key=lambda name: house.profiles[name]["speculation"]["method"] != wanted.method)
     return same, near
 
@@ -114,20 +119,21 @@ def differences(profile: Profile, other: Profile) -> list[str]:
     return lines
 
 
-def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
+def choose_hardware(house: House, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[str, str]:
     """The hardware for a profile, and the reason.
 
     It is that of the first of ``profiles`` whose hardware has room for the command's settings at some context; else the
     smallest that fits both models at the command's context, or has enough devices if the target is unknown.
     """
+    # GPUs of the command: those that share a layer (tensor parallel), times the stages of the pipeline.
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
         if house.hardware[name]["devices"] >= devices and _has_room(house, wanted, name):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
-    sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
-    able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
+    ranked = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
+    able = [key for key in ranked if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
     if not able:
         most = max(house.hardware, key=lambda key: house.hardware[key]["devices"])
         why = f"no hardware in the catalogue has {devices} GPUs, so the profile does not resolve"
@@ -141,7 +147,7 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     return able[-1], "the largest in the catalogue, but too small for it"
 
 
-def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
+def choose_context(house: House, wanted: ProfilePlan, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
     """A context in tokens that fits, and the reason; None if the command's (or the model's) context fits."""
     target = house.models.get(wanted.target or "")
     if target is None or house.hardware[hardware]["kind"] != "gpu":
@@ -153,13 +159,13 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
     longest = context_that_fits(fit, shared=wanted.engine["context_is_shared"])
     why = f"{fit['context']} tokens do not fit on {house.hardware[hardware]['name']}"
     for name in profiles:
-        tokens = counted((house.profiles[name].get("serve") or {}).get(option))
+        tokens = tokens_in((house.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
             return tokens, f"{why}; as in the profile {name}"
-    return longest // 1024 * 1024, f"{why}; about this many do"
+    return longest // 1024 * 1024, f"{why}; about this many do"  # rounded down: memory is an estimate
 
 
-def _fit(house: House, wanted: Wanted, key: str) -> Fit:
+def _fit(house: House, wanted: ProfilePlan, key: str) -> Fit:
     """The memory plan of both models and the KV cache on one device of the hardware ``key``."""
     target, draft = house.models[wanted.target or ""], house.models.get(wanted.draft or "")
     hardware: Hardware = {"id": key, **house.hardware[key]}
@@ -168,7 +174,7 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     return Sizes(wanted.engine, hardware, target, draft, builtin, wanted.serve, {}, tokens).fit("speculative")
 
 
-def _has_room(house: House, wanted: Wanted, key: str) -> bool:
+def _has_room(house: House, wanted: ProfilePlan, key: str) -> bool:
     """True if the target is unknown, or the hardware ``key`` has memory for it at some context."""
     if wanted.target is None:
         return True
@@ -188,7 +194,10 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
 
 
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
-    """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name."""
+    """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name.
+
+    ``draft`` "": the command speculates without a draft model, as suffix decoding does.
+    """
     model = house.models.get(catalogue_id(house, draft) or guessed_catalogue_id(house, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
@@ -208,7 +217,7 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     return "suffix" if not draft and "suffix" in engine["methods"] else "draft_model"
 
 
-def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[Speculation, str]:
+def chosen_speculation(house: House, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[Speculation, str]:
     """A speculation for a command without one, since a profile always has a speculative arm; and the reason."""
     if profiles:
         spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
@@ -226,6 +235,7 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
             tokens = usual_tokens(house, wanted.engine, method, ())[0]
             spec = {"method": method, "draft": key, "num_speculative_tokens": tokens}
             return spec, "the command has none; the catalogue has this head for the target"
+    # A lookup copies draft tokens from the text so far.
     lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
     method = "ngram"
     if lookups and method not in lookups:

@@ -15,7 +15,7 @@ from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .expansions import Value
 from .launchers import before_program
-from .repairs import BROKEN_LINE, hide_match, mended, plain_text, shown
+from .repairs import BROKEN_LINE, hide_match, plain_text, repair, restored
 from .shell import Run, Shell, parsed
 
 #: Engines by the names of their serving programs and Python modules.
@@ -64,40 +64,30 @@ _LOOSE = re.compile(r"^[ \t]*(--[A-Za-z][\w.-]*)", re.MULTILINE)
 
 @dataclass
 class PastedCommand:
-    """A serve command of a paste, with its arguments as ``words``.
+    """A serve command of a paste."""
 
-    ``assignments`` are its variables (``NAME=value`` before it); ``prose`` is text that a web page glued to its last
-    number (``--draft 5Benchmark it``); ``container`` are the flags of the `docker run` around it, ``image`` its image;
-    ``launchers`` are programs before it (`sudo`); ``guessed`` are conditions assumed true; ``files`` are texts by file
-    name that the script around it writes.
-    """
-
-    line: int
-    program: str
-    words: list[str]
-    assignments: dict[str, str] = field(default_factory=dict)
-    prose: str = ""
-    container: list[tuple[str, str]] = field(default_factory=list)
-    image: str = ""
-    launchers: list[str] = field(default_factory=list)
-    guessed: list[str] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
+    line: int  # in the paste, from 1
+    program: str  # `vllm serve`, `python -m MODULE`, `LLM(...)`, `docker run`, or `SHELL`
+    words: list[str]  # its arguments
+    assignments: dict[str, str] = field(default_factory=dict)  # variables before it: values by name
+    prose: str = ""  # text that a web page glued to its last number (`--draft 5Benchmark it`)
+    container: list[tuple[str, str]] = field(default_factory=list)  # flags of the `docker run` around it, with values
+    image: str = ""  # of that container
+    launchers: list[str] = field(default_factory=list)  # programs before it (`sudo`), with their flags
+    guessed: list[str] = field(default_factory=list)  # conditions of the script that are assumed true
+    files: dict[str, str] = field(default_factory=dict)  # texts that the script around it writes, by file name
 
 
 @dataclass
 class Paste:
-    """A parsed paste: its commands in order, texts by the name of files that it writes, and flags without a command.
+    """A parsed paste."""
 
-    ``values`` are its variables, ``heredocs`` its here-documents (line and text); ``problems`` are the reasons why
-    commands could not be read.
-    """
-
-    commands: list[PastedCommand]
-    files: dict[str, str]
-    loose_flags: list[str]
-    values: dict[str, Value] = field(default_factory=dict)
-    heredocs: list[tuple[int, str]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    commands: list[PastedCommand]  # in order
+    files: dict[str, str]  # texts that its scripts write, by file name
+    loose_flags: list[str]  # flags without a command
+    values: dict[str, Value] = field(default_factory=dict)  # of its shell variables
+    heredocs: list[tuple[int, str]] = field(default_factory=list)  # here-documents: line and text
+    problems: list[Problem] = field(default_factory=list)  # why commands could not be read
 
 
 def read_paste(text: str, values: dict[str, Value] | None = None, *, comments: bool = True) -> Paste:
@@ -111,7 +101,7 @@ def read_paste(text: str, values: dict[str, Value] | None = None, *, comments: b
         raise one_problem(
             "no-command", "nothing", "a serve command, as one argument or on standard input", f"paste one of: {FORMS}"
         )
-    repaired = mended(text)
+    repaired = repair(text)
     paste = _read_statements(repaired, values or {})
     if comments and not paste.commands:  # the command may be in a comment only
         paste = _read_statements(_COMMENT.sub(r"\1", repaired), values or {})
@@ -177,6 +167,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     bounds = _bounds(lines)
     start = incomplete_until = failed = 0  # before the line ``incomplete_until`` an earlier statement was incomplete
     while start < len(lines):
+        # Each look ahead parses all its lines: the more statements failed, the shorter it is.
         most_lines = _FAR
         if start < incomplete_until:
             most_lines = _NEAR if failed < _MOST_BROKEN else 1
@@ -186,7 +177,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             incomplete_until = max(incomplete_until, furthest)
             failed += 1
         statement = _joined(lines[start:end])
-        if _PROGRAM_NAME.search(statement):
+        if _PROGRAM_NAME.search(statement):  # lines of flags below it belong to it, although a backslash is missing
             while end < len(lines) and _FLAG_LINE.match(lines[end]):
                 more_end, _ = _statement_end(lines, end, furthest)
                 statement += " \\\n" + _joined(lines[end:more_end])
@@ -339,7 +330,7 @@ def _commands_since(start: int, shell: Shell) -> list[PastedCommand]:
 
 def _shown_words(words: list[str]) -> list[str]:
     """Words with their hidden characters restored, without the marks of lost line ends."""
-    return [shown(word) for word in words if word != BROKEN_LINE]
+    return [restored(word) for word in words if word != BROKEN_LINE]
 
 
 def _commands_of_run(run: Run, shell: Shell) -> list[PastedCommand]:
@@ -358,12 +349,14 @@ def _commands_of_run(run: Run, shell: Shell) -> list[PastedCommand]:
         found = _command(shown_rest, run.line)
         if found is None:
             continue
+        # Prose may name a program too. Of a command only launchers precede it, or its first argument is a flag.
         prefix, only_launchers = before_program(_shown_words(words[:index]))
+        # The first argument: the arguments, `found.words`, are the last words of `shown_rest`.
         next_word = rest[len(shown_rest) - len(found.words) :][:1]
         flags_follow = BROKEN_LINE in rest[:3] or bool(next_word and next_word[0].startswith("-"))
         if not (only_launchers or flags_follow or found.program == SHELL):
             continue
-        if run.in_backticks and not found.words:
+        if run.in_backticks and not found.words:  # a program's name that a sentence quotes
             return []
         found.words, found.prose = _without_prose(found.words)
         found.assignments = {**run.exported, **run.assignments, **prefix.assignments}
@@ -378,7 +371,7 @@ def _commands_of_scripts(run: Run, shell: Shell) -> list[PastedCommand]:
     for word in run.words:
         # Text in backticks is a run already.
         if re.search(r"\s", word) and not word.startswith("`"):
-            commands += _commands_of_word(shown(word), run, shell)
+            commands += _commands_of_word(restored(word), run, shell)
     return commands
 
 
@@ -387,7 +380,7 @@ def _commands_of_word(word: str, run: Run, shell: Shell) -> list[PastedCommand]:
     if not _PROGRAM_NAME.search(word) or shell.depth > 3:
         return []
     inner = Shell(dict(shell.values), depth=shell.depth + 1, budget=shell.budget)
-    inner.read(mended(word), run.line)
+    inner.read(repair(word), run.line)
     commands = [command for command in _commands_since(0, inner) if command.words]
     for command in commands:
         command.line = run.line
@@ -426,7 +419,7 @@ def engine_words(words: list[str], line: int) -> PastedCommand | None:
     if not words:
         return None
     name = words[0].rsplit("/", 1)[-1].removesuffix(".exe")
-    python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)
+    python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)  # a variable may stand for Python or for the program
     if python and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
         return PastedCommand(line, f"python -m {words[2]}", _without_verb(words[3:], "serve"))
     if python and words[1:] and words[1].startswith("-"):

@@ -32,17 +32,14 @@ _UNKNOWN = "\ue100"  # before and after the name of an unknown value inside a te
 
 @dataclass
 class Program:
-    """The contents of a Python text: values by name, calls, and the environment variables that it sets.
+    """The contents of a Python text."""
 
-    ``calls`` are (line, function's name without its module, positional values, keyword values). ``texts`` and
-    ``lists`` are the strings and lists in the text, each with its line.
-    """
-
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)  # values by name
     calls: list[tuple[int, str, list[Any], dict[str, Any]]] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    texts: list[tuple[int, str]] = field(default_factory=list)
-    lists: list[tuple[int, list[Any]]] = field(default_factory=list)
+    """Line, name of the function without its module, positional values, keyword values."""
+    environment: dict[str, str] = field(default_factory=dict)  # the environment variables that it sets
+    texts: list[tuple[int, str]] = field(default_factory=list)  # its strings, each with its line
+    lists: list[tuple[int, list[Any]]] = field(default_factory=list)  # its lists, each with its line
 
 
 def read_python(text: str, calls: re.Pattern[str]) -> Program:
@@ -255,7 +252,7 @@ class _Reader(ast.NodeVisitor):
     def _of_FormattedValue(self, node: ast.FormattedValue) -> Any:
         return self.value(node.value)
 
-    def _of_IfExp(self, node: ast.IfExp) -> Any:
+    def _of_IfExp(self, node: ast.IfExp) -> Any:  # its condition is assumed to be true
         return self.value(node.body)
 
     def _of_BoolOp(self, node: ast.BoolOp) -> Any:  # os.environ.get("MODEL") or "a/b"
@@ -339,6 +336,7 @@ class _Reader(ast.NodeVisitor):
         return _NOT_KNOWN
 
 
+#: Result of a reader of an expression whose value does not follow from the text.
 _NOT_KNOWN = object()
 
 

@@ -17,11 +17,11 @@ from ..engines.pasted import Change, Command, Given, Speculation, apply_keys, js
 from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import OldFlags, apply_old, flags_of_variables, last_of_each, switched
+from .flags import OldFlags, apply_old, flags_of_variables, last_of_each, with_switch_values
 from .nearest_profile import guess_method
 from .paste import PastedCommand
 from .sources import engine_of_words, image_version
-from .values import file_words, flat, printed, quoted, read_yaml, typed
+from .values import file_words, flag_words, flattened, read_yaml, shell_quoted, typed_value
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import EngineEntry, Options, Settings
@@ -105,7 +105,7 @@ class Reading:
         self._refuse_other_verbs()
         typed_words = self._variables_as_flags() + self._without_script_arguments(self.pasted.words)
         self._note_program()
-        given = switched(read_given(typed_words, self.table), self.table["switches"])
+        given = with_switch_values(read_given(typed_words, self.table), self.table["switches"])
         self._check_speculation(given)
         appends = self.table.get("appends", ())
         given = last_of_each(given, self.changes, appends)
@@ -175,6 +175,7 @@ class Reading:
             if not entry.name.replace("_", "-").startswith("spec") or is_model or not isinstance(entry.value, str):
                 continue
             open_json = entry.value.startswith("{") and isinstance(json_value(entry.value), str)
+            # A variable for the model stays in the command; one for the method would hide how the server speculates.
             if _VARIABLE_ALONE.fullmatch(entry.value) or (open_json and _TO_FILL.search(entry.value)):
                 raise one_problem(
                     "value-is-variable",
@@ -244,7 +245,7 @@ class Reading:
             self.environment.append(f'{name}="${name}"')
             self.note(name, f"${name}", "a secret is not printed again: it is taken from your environment", "kept")
         else:
-            self.environment.append(f"{name}={quoted(value)}")
+            self.environment.append(f"{name}={shell_quoted(value)}")
             self.variables[name] = value
 
     def _note_container(self) -> None:
@@ -283,7 +284,7 @@ class Reading:
         self.config_name = entry.value.rsplit("/", 1)[-1]
         # Twice: removing an old level may uncover old keys below it.
         for _ in range(2):
-            data = apply_keys(flat(data), self.table, self.changes, self.config_name)
+            data = apply_keys(flattened(data), self.table, self.changes, self.config_name)
         self.config = {key: self._without_secret(key, value) for key, value in data.items()}
         if entry.name != entry.spelled.lstrip("-").replace("-", "_"):
             self.note(entry.spelled, entry.flag, "two names of one option; every version reads this one", "renamed")
@@ -317,7 +318,9 @@ class Reading:
     def _take_target(self, given: list[Given]) -> list[Given]:
         """Set the target from the flags; return the other flags. Raises DrafthouseError if there is no model."""
         named, bare_words = self._possible_models(given)
+        # A flag beats a bare word. Of flags the last one counts, of words the first: it follows the program.
         chosen = (named[-1:] or bare_words[:1] or [Given("", "", "")])[0]
+        # Words without any flag may be the rest of a sentence: "run llama-server as root".
         in_prose = len(given) == len(bare_words) and _SENTENCE_WORD.fullmatch(str(chosen.value))
         if in_prose or not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
@@ -355,7 +358,7 @@ class Reading:
         if entry.name in self.table["secret"] or (is_secret_name(entry.name) and entry.name != launch.get("key_file")):
             self._note_secret(entry)
             return
-        words = printed(entry)
+        words = flag_words(entry)
         typed_text = " ".join([entry.spelled, *words[1:]])
         if entry.flag == launch["host"]:
             words = [entry.flag, HOST]
@@ -372,7 +375,7 @@ class Reading:
             self.note(typed_text, entry.flag, "fill in its value; the profile leaves it out until then", "kept")
         elif entry.flag in options:
             key = options[entry.flag]
-            self.serve[key] = typed(entry, self.engine["options"][key]["type"])
+            self.serve[key] = typed_value(entry, self.engine["options"][key]["type"])
         elif entry.flag in launch.get("always", {}):
             self.note(typed_text, entry.flag, "always on", "moved")
         else:

@@ -1,7 +1,7 @@
 """Undo what web pages, terminals and authors did to a pasted command, so that a shell's parser can read it.
 
 Each repair is a row of `_REPAIRS`; none moves text to another line. Characters that the parser must not interpret are
-hidden: replaced by characters of Unicode's private use area, which `shown` replaces back.
+hidden: replaced by characters of Unicode's private use area, which `restored` replaces back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def hidden(text: str) -> str:
     return text.translate(_HIDDEN)
 
 
-def shown(text: str) -> str:
+def restored(text: str) -> str:
     """The text with its hidden characters restored: the inverse of `hidden`."""
     return text.translate(_SHOWN).replace(BROKEN_LINE, "\\")
 
@@ -125,7 +125,7 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
 )
 
 
-def mended(text: str) -> str:
+def repair(text: str) -> str:
     """The text after all repairs, for a shell's parser."""
     windows = _WINDOWS.search(text) is not None
     if _RECIPE.search(text):

@@ -13,8 +13,8 @@ from tree_sitter import Language, Node, Parser
 
 from ..core.secret_shapes import is_secret_name
 from ..engines.pasted import json_value
-from .expansions import Value, appended, as_text, bounded, filled, parameter, printed
-from .repairs import shown
+from .expansions import Value, appended, as_text, bounded, command_output, expanded, parameter
+from .repairs import restored
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
 _MOST_CHARACTERS = 5_000_000  # of all expanded variables together
@@ -66,26 +66,23 @@ class Run:
 
 @dataclass
 class Shell:
-    """A shell's state while it walks the script's syntax tree; ``files`` are texts of files that were written.
+    """A shell's state while it walks the script's syntax tree."""
 
-    ``heredocs`` have a line and a text; ``guessed`` are unknown conditions assumed to be true; ``used`` are variables
-    in words. ``budget``: characters that variables may still expand to, in a list that inner shells share.
-    """
-
-    values: dict[str, Value] = field(default_factory=dict)
-    exported: list[str] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    functions: dict[str, Node] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
-    heredocs: list[tuple[int, str]] = field(default_factory=list)
-    guessed: list[str] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
-    depth: int = 0
+    values: dict[str, Value] = field(default_factory=dict)  # by variable
+    exported: list[str] = field(default_factory=list)  # variables; "*" after `set -a`, which exports all new ones
+    files: dict[str, str] = field(default_factory=dict)  # texts that the script has written, by file name
+    functions: dict[str, Node] = field(default_factory=dict)  # bodies by name
+    runs: list[Run] = field(default_factory=list)  # the commands so far
+    heredocs: list[tuple[int, str]] = field(default_factory=list)  # here-documents: line and text
+    guessed: list[str] = field(default_factory=list)  # unknown conditions that are assumed to be true
+    used: set[str] = field(default_factory=set)  # variables that occur in words
+    depth: int = 0  # levels of scripts around this one
     budget: list[int] = field(default_factory=lambda: [_MOST_CHARACTERS])
-    _line: int = 1
+    """Characters that variables may still expand to, as the only item: inner shells share the list."""
+    _line: int = 1  # of the paste, at which the text starts that is read
     _guesses: int = 0  # unknown conditions around the current node
-    _over: bool = False
-    _called: set[str] = field(default_factory=set)
+    _over: bool = False  # after `exit` or `exec`
+    _called: set[str] = field(default_factory=set)  # functions
 
     def read(self, text: str, line: int = 1) -> None:
         """Read a script; ``line`` is the number of its first line in the paste."""
@@ -148,11 +145,11 @@ class Shell:
         operator = _text(rest[0])
         if (operator, holds) in (("&&", False), ("||", True)):
             return holds
-        guessed = holds is None and bool(operator)
-        self._guesses += guessed
+        is_guess = holds is None and bool(operator)
+        self._guesses += is_guess
         for child in rest[1:]:
             holds = self._walk(child)
-        self._guesses -= guessed
+        self._guesses -= is_guess
         return holds
 
     def _if(self, node: Node) -> None:
@@ -170,7 +167,7 @@ class Shell:
                     self._walk(child)
             self._guesses -= holds is None
             if holds is None and self.values != values_before:
-                self.guessed.append(shown(" ".join(map(_text, conditions))))
+                self.guessed.append(restored(" ".join(map(_text, conditions))))
         if holds is True:
             return
         for branch in other_branches:
@@ -191,7 +188,7 @@ class Shell:
             self.values[name] = value
             with suppress(_Continue):
                 self._walk(body)
-        for run in self.runs[start:]:
+        for run in self.runs[start:]:  # a command without the loop's variable is the same in each turn
             if run not in distinct_runs:
                 distinct_runs.append(run)
         self.runs[start:] = distinct_runs
@@ -249,7 +246,7 @@ class Shell:
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if target is None:
             return ""
-        name = re.sub(r"\[.*", "", _text(target))
+        name = re.sub(r"\[.*", "", _text(target))  # an array's item sets the whole array
         appends = any(child.type == "+=" for child in node.children)
         new = self._assigned(value)
         old = self.values.get(name)
@@ -318,7 +315,7 @@ class Shell:
             self._call(name, words[1:])
             return
         self._change_variables(name, words[1:], self._line_of(node))
-        if name in ("echo", "printf"):
+        if name in ("echo", "printf"):  # a variable that is only printed may still be meant for the server
             self.used = used_before
         if words:
             environment = self._exported_values()
@@ -336,7 +333,7 @@ class Shell:
             if child.type != "variable_assignment" or target is None:
                 continue
             value = child.child_by_field_name("value")
-            assignments[_text(target)] = "" if value is None else shown(self._joined(value))
+            assignments[_text(target)] = "" if value is None else restored(self._joined(value))
         return assignments
 
     def _call(self, name: str, arguments: list[str]) -> None:
@@ -371,7 +368,7 @@ class Shell:
         exported: dict[str, str] = {}
         for name in self.exported:
             if name in self.values and name not in self.used:
-                exported[name] = shown(as_text(self.values[name]))
+                exported[name] = restored(as_text(self.values[name]))
         return exported
 
     def _substitutions(self, node: Node) -> None:
@@ -428,7 +425,7 @@ class Shell:
         if words[0] not in ("echo", "printf"):
             return
         text = " ".join(word for word in words[1:] if not re.fullmatch(r"-[ne]+", word))
-        self.files[file] = self.files.get(file, "") + shown(text) + "\n"
+        self.files[file] = self.files.get(file, "") + restored(text) + "\n"
 
     def _heredoc(self, redirect: Node, target: str, *, appends: bool) -> None:
         """Keep a here-document, and write it to the file ``target`` if that is not ""."""
@@ -437,11 +434,11 @@ class Shell:
             return
         text = _text(bodies[0])
         if not re.search(r"['\"\\]", _text(starts[0])):
-            text = filled(text, self.text_value)
+            text = expanded(text, self.text_value)
         if _text(redirect).startswith("<<-"):
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
         if target not in ("", "/dev/null"):
-            file, content = _file_name(target), shown(text)
+            file, content = _file_name(target), restored(text)
             if appends:
                 content = self.files.get(file, "") + content
             self.files[file] = content
@@ -535,7 +532,7 @@ class Shell:
             words = inner.runs[0].words
             if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
                 return self.files[_file_name(words[1])].rstrip("\n")
-            output = printed(words)
+            output = command_output(words)
         return re.sub(r"\"|\\\n\s*", "", text) if output is None else output
 
 
@@ -572,7 +569,7 @@ def _text(node: Node) -> str:
 
 
 def _file_name(name: str) -> str:
-    return shown(name).removeprefix("./")
+    return restored(name).removeprefix("./")
 
 
 def split_value(value: str) -> list[str]:

@@ -49,6 +49,7 @@ def commands_of(text: str) -> tuple[list[PastedCommand], Paste]:
     Raises DrafthouseError if there is no command; the error lists the supported forms.
     """
     commands, shell_containers, paste = _commands_in(text)
+    # An article may have shell commands as well as Python calls.
     if not commands or _PYTHON.search(text):
         program = read_python(plain_text(text), _PYTHON)
         try:
@@ -56,7 +57,7 @@ def commands_of(text: str) -> tuple[list[PastedCommand], Paste]:
         except DrafthouseError as error:
             paste.problems += error.problems
         commands = commands or _commands_of_processes(program)
-    for command in commands:
+    for command in commands:  # files of inner scripts, unless the paste itself writes one of that name
         paste.files = {**command.files, **paste.files}
     if not commands:
         raise DrafthouseError(paste.problems or [_no_command(text, shell_containers)])
@@ -138,7 +139,7 @@ def _commands_of_document(body: str, line: int, paste: Paste, depth: int) -> lis
 
 def _commands_of_holder(holder: Holder, values: dict[str, Value]) -> list[PastedCommand]:
     """The commands that a service or container of a file starts; none if it starts no engine."""
-    entrypoint, rest = holder.filled(values.get)
+    entrypoint, rest = holder.expanded(values.get)
     if values and "--env_file" in dict(holder.settings):
         text_values = {name: value for name, value in values.items() if isinstance(value, str)}
         holder.environment = {**text_values, **holder.environment}
@@ -288,7 +289,7 @@ def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     while index < len(words) and words[index].startswith("-"):
         name, equals, value = words[index].partition("=")
         index += 1
-        if re.fullmatch(r"-[itdPq]{2,}", name):
+        if re.fullmatch(r"-[itdPq]{2,}", name):  # several switches in one word: -it
             for letter in name[1:]:
                 flags.append((_DOCKER_SHORT[f"-{letter}"], ""))
             continue
@@ -325,7 +326,7 @@ def _commands_of_python(program: Program, text: str) -> list[PastedCommand]:
         for package, needed, advice in other_packages:
             if package in text:
                 raise one_problem("no-serve-command", f"{call} of {package}", needed, advice, f"line {line}")
-        words = list(map(str, plain_value(values)[:1]))
+        words = list(map(str, plain_value(values)[:1]))  # the first positional value is the model
         words += setting_words(engine.settings_of_call(plain_value(keywords)))
         environment = dict(program.environment)
         for key, value in plain_value(sampling).items():

@@ -23,11 +23,11 @@ from ..profiles.heads import method_for_head
 from .extras import sort_extras
 from .flags import OldFlags
 from .nearest_profile import (
-    Wanted,
-    a_speculation,
+    ProfilePlan,
     catalogue_id,
     choose_context,
     choose_hardware,
+    chosen_speculation,
     differences,
     guessed_catalogue_id,
     nearest_models,
@@ -38,7 +38,7 @@ from .nearest_profile import (
 )
 from .reader import Reading
 from .sources import commands_of
-from .values import nested, plain, quoted
+from .values import nested, shell_quoted, with_numbers
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import CatalogEngine, Settings
@@ -139,21 +139,22 @@ class _Translator:
         method = speculation.method if speculation else ""
         self._drop_builtin_draft()
         draft_name, draft = self._draft()
-        wanted = Wanted(reading.engine_id, self.engine, target, draft, method, reading.serve)
+        wanted = ProfilePlan(reading.engine_id, self.engine, target, draft, method, reading.serve)
         same, near = profiles_like(self.house, wanted, reading.target)
         similar_profiles: list[str] = []
         if target:
             similar_profiles = [*same, *near]
         if speculation is None:
-            spec, why = a_speculation(self.house, wanted, similar_profiles)
+            spec, why = chosen_speculation(self.house, wanted, similar_profiles)
             self.note("(no speculation)", f"method: {spec['method']}", f"{why}; a profile compares both", "chosen")
+            # No profile is the same without speculation: the command is the baseline arm of the nearest one.
             same = similar_profiles[:1]
             near = near[len(same) :]
         else:
             spec = self._wishes(speculation, draft or draft_name, draft_name, similar_profiles)
             self._choose_version(method)
-        drafts_with = spec.get("draft") if spec.get("draft") in self.house.models else None
-        wanted = Wanted(reading.engine_id, self.engine, target, drafts_with, spec["method"], reading.serve)
+        chosen_draft = spec.get("draft") if spec.get("draft") in self.house.models else None
+        wanted = ProfilePlan(reading.engine_id, self.engine, target, chosen_draft, spec["method"], reading.serve)
         hardware, why = choose_hardware(self.house, wanted, similar_profiles)
         self.note("(no hardware)", f"hardware: {hardware}", why, "chosen")
         self._context(wanted, hardware, similar_profiles)
@@ -272,7 +273,7 @@ class _Translator:
             spec["also"] = speculation.also
         self._refuse_lossy({**speculation.words, **speculation.options})
         if speculation.options:
-            spec["options"] = {key: plain(value) for key, value in speculation.options.items()}
+            spec["options"] = {key: with_numbers(value) for key, value in speculation.options.items()}
         return spec
 
     def _set_tokens(self, speculation: Speculation, tokens: int) -> None:
@@ -312,7 +313,7 @@ class _Translator:
                 became = f"engine_version: {self.version}"
             self.note(f"method {method}", became, why, "removed", f"after {entry.get('until', '-')}")
 
-    def _context(self, wanted: Wanted, hardware: str, profiles: list[str]) -> None:
+    def _context(self, wanted: ProfilePlan, hardware: str, profiles: list[str]) -> None:
         """If the context does not fit, set a shorter one, or only note it if the command sets the context."""
         option = self.engine["context_option"]
         chosen = choose_context(self.house, wanted, hardware, profiles)
@@ -338,8 +339,10 @@ class _Translator:
                 del self.reading.serve[key]
                 word = self.engine["options"][key].get("yaml", key)
                 self.note(f"{word}: {value}", f"requires: of {method}", required["reason"], "moved")
-        for name, value in (required.get("environment") or {}).items() if self.speculation else ():
-            setting = f"{name}={quoted(str(value))}"
+        if self.speculation is None:  # the command is the baseline, which does not run the method
+            return
+        for name, value in (required.get("environment") or {}).items():
+            setting = f"{name}={shell_quoted(str(value))}"
             self.reading.environment.append(setting)
             # A variable that is obsolete for other methods may be required here (V0 for MLP speculators).
             for change in list(self.reading.changes):
@@ -392,7 +395,7 @@ class _Translator:
         if reading.config_name:
             command.append([launch["config"]["flag"], reading.config_name])
         if self.speculation and form == "json":
-            command.append([self.engine["speculation"]["flag"], compact_json(plain(self.speculation.words))])
+            command.append([self.engine["speculation"]["flag"], compact_json(with_numbers(self.speculation.words))])
         elif self.speculation and form == "flags":
             command += map(flag, self.speculation.words.keys(), self.speculation.words.values())
         return command

@@ -13,7 +13,7 @@ from ..core.errors import DrafthouseError, one_problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.yaml_documents import yaml_of
 from ..engines.pasted import Given
-from ..profiles.token_counts import counted
+from ..profiles.token_counts import tokens_in
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Settings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def typed(given: Given, kind: str) -> Any:
+def typed_value(given: Given, kind: str) -> Any:
     """A flag's value as the catalogue's type ``kind``. Raises DrafthouseError if it has another type."""
     value = given.value
     text = str(value).strip()
@@ -35,7 +35,7 @@ def typed(given: Given, kind: str) -> Any:
         raise _wrong_type(given, "one value")
     if value is True:
         raise _wrong_type(given, "a value behind it")
-    if kind == "tokens" and text.isalpha() and counted(text) is None:
+    if kind == "tokens" and text.isalpha() and tokens_in(text) is None:  # a word like `auto`
         return text
     if kind in ("int", "tokens"):
         return _integer(given, text)
@@ -43,7 +43,7 @@ def typed(given: Given, kind: str) -> Any:
         try:
             number = float(text)
         except ValueError:
-            number = math.inf
+            number = math.inf  # refused below, like "nan" and "inf"
         if not math.isfinite(number):
             raise _wrong_type(given, "a number")
         return number
@@ -51,7 +51,7 @@ def typed(given: Given, kind: str) -> Any:
 
 
 def _integer(given: Given, text: str) -> int:
-    size = counted(text)
+    size = tokens_in(text)
     if size is not None:
         return size
     if re.fullmatch(r"-[0-9]{1,18}", text):
@@ -64,14 +64,14 @@ def _wrong_type(given: Given, needed: str) -> DrafthouseError:
     return one_problem("wrong-type", found, needed, "correct the value", given.spelled)
 
 
-def printed(given: Given) -> Flag:
+def flag_words(given: Given) -> Flag:
     """A flag and its values as words, under its current long name."""
     if isinstance(given.value, list):
         return [given.flag, *map(str, given.value)]
     return flag(given.flag, given.value)
 
 
-def quoted(value: str) -> str:
+def shell_quoted(value: str) -> str:
     """The value of a variable, quoted for a shell."""
     return shlex.quote(value)
 
@@ -117,19 +117,19 @@ def read_yaml(text: str, name: str) -> Settings:
     return {str(key): value for key, value in data.items()}
 
 
-def flat(data: Settings, prefix: str = "") -> Settings:
+def flattened(data: Settings, prefix: str = "") -> Settings:
     """Nested settings as one level with dotted keys; lists and empty tables are not changed."""
     result: Settings = {}
     for key, value in data.items():
         if isinstance(value, dict) and value:
-            result.update(flat(value, f"{prefix}{key}."))
+            result.update(flattened(value, f"{prefix}{key}."))
         else:
             result[f"{prefix}{key}"] = value
     return result
 
 
 def nested(settings: Settings) -> Settings:
-    """Settings with dotted keys as nested settings: the inverse of `flat`."""
+    """Settings with dotted keys as nested settings: the inverse of `flattened`."""
     result: Settings = {}
     for key, value in settings.items():
         *parents, last = key.split(".")
@@ -142,10 +142,10 @@ def nested(settings: Settings) -> Settings:
     return result
 
 
-def plain(value: Any) -> Any:
+def with_numbers(value: Any) -> Any:
     """The value with texts that are numbers converted to numbers, in mappings at any depth."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: with_numbers(item) for key, item in value.items()}
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"-?\d*\.\d+", value):

@@ -17,7 +17,7 @@ from typing import IO, TypedDict, cast
 
 from ..core.documents import BadDocument, bytes_of, json_of
 from ..core.errors import DrafthouseError, one_problem
-from ..core.locks import take
+from ..core.locks import take_lock
 from ..core.schema import Anything, Findings, Map, Table, Value, check
 from .types import FINAL, OK, TOO_LATE, Outcome, Task, Trial
 
@@ -124,13 +124,13 @@ class Journal:
                 self.outcomes[line["task"]] = line["outcome"]
                 self.lost_s = 0.0
             elif line.get("event") == "dropped":
-                # The line with the outcome may have been unreadable.
+                # The line with the outcome may have been unreadable, so that there is none to drop.
                 if dropped := self.outcomes.pop(line["task"], None):
                     self.lost_s += dropped.elapsed_s
             elif line.get("event") == "resumed":
                 self.lost_s = float(line["lost_s"])
-        running = lines[-1].get("event") in ("begun", "dropped", "resumed")
-        if running:
+        # After these events the time up to the last touch is in no outcome: a kill ended a trial or its preparation.
+        if lines[-1].get("event") in ("begun", "dropped", "resumed"):
             self.lost_s += max(0.0, touched_s - last_s)
         # End a cut last line, or the next event would be appended to it.
         if not self.path.read_bytes().endswith(b"\n"):
@@ -180,12 +180,12 @@ class JournaledTrial:
         return outcome
 
     def _ended_search(self, task: Task, outcome: Outcome, is_first: bool) -> bool:
-        """True if this failure ended the search: the journal's last outcome, of the first trial or re-measurement.
+        """True if this failure ended the search: the journal's last outcome, of the first trial or final measurement.
 
         A trial that ran out of time does not count, since it used up the budget.
         """
         is_last = next(reversed(self._journal.outcomes)) == task.key
-        can_end = is_first or (task.part == FINAL and task.turn == 1)
+        can_end = is_first or (task.part == FINAL and task.turn == 1)  # a failed second round leaves the first
         is_bad = outcome.status != OK or len(outcome.tpot_ms) < task.count
         return is_last and can_end and is_bad and outcome.status != TOO_LATE
 
@@ -193,7 +193,7 @@ class JournaledTrial:
 def _open_locked(path: Path) -> IO[str]:
     """Open the file and lock it; the lock lasts until the file is closed."""
     file = path.open("a+", encoding="utf-8")
-    if not take(file, 0):
+    if not take_lock(file, 0):
         file.close()
         raise one_problem(
             "already-running",

@@ -35,7 +35,7 @@ def prompt_of(key: str) -> str:
 
 
 def hopeless(ratios: Sequence[float]) -> bool:
-    """True if a candidate is surely slower than the leader, given its speed over the leader's by prompt.
+    """True if a candidate is surely slower than the leader, given the ratios of its speed to the leader's by prompt.
 
     Requires `LEAST_ANSWERS` ratios, and an interval of their geometric mean that ends below `HOPELESS`.
     """

@@ -1,8 +1,8 @@
-"""Choose the prompts of the tuner's search, and other prompts for the re-measurement of the winner.
+"""Choose the prompts of the tuner's search, and other prompts for the final measurement of the winner.
 
-The re-measurement uses the prompts of the profile's experiment that have its declared kinds, at the same temperatures.
-The search uses the suite `tune`, which no experiment uses, so that the winner is not fitted to the prompts that judge
-it. If `tune` lacks a kind, half of the profile's prompts of that kind go to each.
+The final measurement uses the prompts of the declared kinds in the profile's experiment, at the same temperatures. The
+search uses the suite `tune`, which no experiment uses, so that the winner is not fitted to the prompts that judge it.
+If `tune` lacks a kind, half of the profile's prompts of that kind go to each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Suite
 
 SUITE = "tune"  # the suite of `benchmarks/` for the search
-FIRST_PROMPTS = 4  # fewest prompts of a trial
+FIRST_PROMPTS = 4  # fewest prompts of a trial; a trial is one server start and its prompts
 
 
 class TuneAsk(PromptFields):
@@ -33,7 +33,7 @@ class TuneAsk(PromptFields):
 
 @dataclass(frozen=True)
 class TunePrompts:
-    """The requests of the search and of the re-measurement (``final``), in the order they are sent."""
+    """The requests of the search and of the final measurement (``final``), in the order they are sent."""
 
     search: tuple[TuneAsk, ...]
     final: tuple[TuneAsk, ...]
@@ -44,21 +44,22 @@ class TunePrompts:
 
     @property
     def weight(self) -> float:
-        """Mean output token limit of a re-measurement request over that of a search request."""
+        """Mean output token limit of a final measurement request over that of a search request."""
         return _mean_tokens(self.final) / _mean_tokens(self.search)
 
 
 def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mapping[str, Suite]) -> TunePrompts:
     """The requests for a resolved profile.
 
-    ``resolved`` holds the profile's suites cut to the experiment's prompts per kind, ``full_suites`` holds them uncut.
-    ``tune_suite`` is the suite `tune`. Raises DrafthouseError if there are too few prompts of the declared kinds to
-    search with, or too few for the interval of the re-measurement.
+    ``resolved`` holds the profile's suites cut to `prompts_per_kind`, ``full_suites`` holds them uncut. ``tune_suite``
+    is the suite `tune`. Raises DrafthouseError if there are too few prompts of the declared kinds to search with, or
+    too few for the interval of the final measurement.
     """
     experiment = resolved["experiment"]
     kinds = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
-    selected, all_prompts, tune_prompts = _by_kind(resolved["suites"]), _by_kind(full_suites), expand(tune_suite)
-    enough = sum(len(selected[kind]) for kind in kinds) >= values_needed()
+    cut_prompts, all_prompts, tune_prompts = _by_kind(resolved["suites"]), _by_kind(full_suites), expand(tune_suite)
+    # If the cut leaves too few prompts for the interval of a median, the final measurement uses all of them.
+    enough = sum(len(cut_prompts[kind]) for kind in kinds) >= values_needed()
     search: list[list[Prompt]] = []
     final: list[list[Prompt]] = []
     notes: list[str] = []
@@ -67,8 +68,9 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
         unseen = [prompt for prompt in tune_prompts.get(kind, ()) if _text(prompt) not in profile_texts]
         if unseen:
             search.append(unseen)
-            final.append(selected[kind] if enough else all_prompts[kind])
+            final.append(cut_prompts[kind] if enough else all_prompts[kind])
         else:
+            # Not only the cut ones, so that each half has as many as possible.
             search.append(all_prompts[kind][::2])
             final.append(all_prompts[kind][1::2])
             notes.append(
@@ -79,6 +81,7 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
     temperatures = tuple(map(float, experiment["temperatures"]))
     limit = experiment.get("max_output_tokens")
     search_asks, final_asks = [], []
+    # The search sends a prompt at one temperature, which alternate; the final measurement sends it at all of them.
     for prompt, index in _interleaved(search):
         choices = prompt.temperatures or temperatures
         search_asks.append(_ask(prompt, limit, choices[index % len(choices)]))
@@ -88,7 +91,9 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
     concurrency = int(experiment["concurrency"])
     if len(search_asks) < concurrency:
         notes.append(f"the search has {len(search_asks)} prompts, fewer than the {concurrency} streams of the profile")
-    first = min(len(search_asks), max(FIRST_PROMPTS, len(kinds), min(concurrency, len(search_asks) // 2)))
+    # The first trials: a prompt of each kind, as many as the profile sends at a time, yet half stay for later trials.
+    first_wanted = max(FIRST_PROMPTS, len(kinds), min(concurrency, len(search_asks) // 2))
+    first = min(len(search_asks), first_wanted)
     return TunePrompts(tuple(search_asks), tuple(final_asks), first, tuple(notes))
 
 
@@ -135,13 +140,13 @@ def _check(
     search: Sequence[Sequence[Prompt]],
     final: Sequence[Sequence[Prompt]],
 ) -> None:
-    """Raise DrafthouseError if there are too few prompts for the search or for the re-measurement."""
-    judged, searched = sum(map(len, final)), sum(map(len, search))
-    if judged >= values_needed() and searched >= FIRST_PROMPTS:
+    """Raise DrafthouseError if there are too few prompts for the search or for the final measurement."""
+    final_prompts, search_prompts = sum(map(len, final)), sum(map(len, search))
+    if final_prompts >= values_needed() and search_prompts >= FIRST_PROMPTS:
         return
     raise one_problem(
         "too-few-prompts",
-        f"{searched} prompts to search and {judged} to judge, of the kinds {', '.join(kinds)}",
+        f"{search_prompts} prompts to search and {final_prompts} to judge, of the kinds {', '.join(kinds)}",
         f"{FIRST_PROMPTS} and {values_needed()}: an interval of a median needs that many",
         f"write more prompts of these kinds ({2 * values_needed()} or more where the suite '{SUITE}' has none)",
         f"profiles/{resolved['profile']}.yml: experiment.kinds",

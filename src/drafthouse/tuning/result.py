@@ -24,7 +24,7 @@ from ..bench.stats import Gain, median, paired_ratios
 from ..core.format import NOTHING, count, listing, number, percent, times, times_span
 from ..core.plain_text import printable
 from ..core.table import table
-from ..profiles.overrides import changed
+from ..profiles.overrides import with_overrides
 from .paired_stats import SAME, CandidateRecord, prompt_of
 from .prompt_split import SUITE, TunePrompts
 from .search import SearchResult
@@ -59,7 +59,7 @@ class Judgement:
 
 
 def judge(result: SearchResult) -> Judgement:
-    """Judge the winner by the re-measurement, with the estimator and thresholds of the report's verdict."""
+    """Judge the winner by the final measurement, with the estimator and thresholds of the report's verdict."""
     best, original = result.winner, result.original
     if best == original:
         tried = count(len(result.tried) - 1, "other candidate")
@@ -299,7 +299,7 @@ def tuned_profile(profile: Profile, winner: Candidate, proof: Tuned) -> Profile:
     Removes what held for the old values only: `verified`, and the expected acceptance if the draft or method changed.
     """
     # A copy, since YAML writes a list that occurs twice as an anchor and an alias.
-    new = changed(profile, copy.deepcopy(winner.overrides))
+    new = with_overrides(profile, copy.deepcopy(winner.overrides))
     new["title"] = f"{profile['title']}, tuned"
     before, after = profile["speculation"], new["speculation"]
     if (before["method"], before.get("draft")) != (after["method"], after.get("draft")):
@@ -321,12 +321,12 @@ _Dumper.add_representer(
 def profile_yaml(profile: Profile) -> str:
     """The text of a tuned profile's file."""
     original = printable(profile["tuned"]["from"])
-    head = (
+    head_comment = (
         f"# Written by `make tune` from profiles/{original}.yml; how it was measured is\n"
         "# under `tuned`. Change the values as you like: a run measures them again.\n"
     )
     body = yaml.dump(dict(profile), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)
-    return head + body
+    return head_comment + body
 
 
 def as_json(result: SearchResult, judgement: Judgement) -> str:

@@ -115,7 +115,7 @@ class Plays:
                     self.beat()
                     left_s = end - time.monotonic()
                     if left_s <= 0:
-                        return Played(None, f"its {seconds:.0f} s ran out")
+                        return Played(status=None, why=f"its {seconds:.0f} s ran out")
                     try:
                         line = lines.get(timeout=min(_BEAT_S, left_s))
                     except queue.Empty:
@@ -248,7 +248,7 @@ class BoxTrial:
             return self._unready[task.candidate.family]
         end = min(self._end, self._clock() + task.seconds)
         prepared_s = 0.0
-        played = Played(0, "")
+        played = Played(0, "")  # as if prepared: the family is, unless the next line says otherwise
         if task.candidate.family not in self._prepared:
             begun = self._clock()
             played = self._play(PREPARE, self._variables(task), end)
@@ -262,6 +262,7 @@ class BoxTrial:
             why = f"not made ready: {played.why}"
             outcome = Outcome(TOO_LATE if played.status is None else FAILED, why=why)
             self._unready[task.candidate.family] = outcome
+        # The time between two trials counts as well, so that the sum is the time since the start.
         now = self._clock()
         elapsed_s, self._counted_until = now - self._counted_until, now
         return replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
@@ -315,7 +316,7 @@ class BoxTrial:
             "seed": task.turn,
             "reference": dict(task.reference),
             "label": f"{task.candidate.id}, {task.arm}",
-            # Only the re-measurement compares answer texts.
+            # Only the final measurement compares answer texts.
             "texts": task.part == FINAL,
         }
         task_file.write_text(json.dumps(task_data) + "\n", "utf-8")
@@ -331,7 +332,7 @@ class BoxTrial:
         """Run playbooks until the monotonic time ``end``, unless it is too near to start any."""
         left_s = end - self._clock()
         if left_s < _MARGIN_S:
-            return Played(None, "no time was left for it")
+            return Played(status=None, why="no time was left for it")
         path = self._folder / "variables.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(variables) + "\n", "utf-8")
@@ -361,6 +362,7 @@ def outcome_of(trial: TrialResult, task: Task) -> Outcome:
     if trial.get("answers"):
         facts["answers"] = trial["answers"]
     status, why = trial["status"], trial["why"]
+    # A failed answer or a drafting baseline counts before the trial's own end.
     if trial["failed"]:
         status, why = FAILED, f"{trial['failed']} of {trial['asked']} answers failed: {why}"
     elif task.arm != SPECULATIVE and trial["drafted"]:

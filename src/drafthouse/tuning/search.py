@@ -35,20 +35,17 @@ _PLAYOFFS, _PLAYERS = 2, 3
 
 @dataclass
 class SearchResult:
-    """Result of a search.
+    """Result of a search."""
 
-    ``final`` holds the outcomes of the re-measurement by (arm, candidate id), one per round. ``unconfirmed`` is the
-    reason why it failed, or "". ``ended`` is `ALL` or `TIME`, ``why`` the reason for the choice of the winner.
-    """
-
-    original: Candidate
+    original: Candidate  # the profile as it stands
     winner: Candidate
-    why: str
+    why: str  # the reason for the choice of the winner
     tried: list[CandidateRecord]
-    ended: str
+    ended: str  # `ALL` or `TIME`
     spent_s: float
+    #: Outcomes of the final measurement by (arm, candidate id), one per round; empty without one.
     final: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
-    unconfirmed: str = ""
+    unconfirmed: str = ""  # the reason why the final measurement failed, or ""
 
 
 def tune(space: Space, trial: Trial, budget_s: float, log: Log = lambda text: None) -> SearchResult:
@@ -161,6 +158,7 @@ class _Search(SearchState):
         """Number of candidates, at most ``most``, for which the halving fits in its share of the time."""
         time_s = _COARSE_SHARE * self.left_s
         for candidates in range(most, 1, -1):
+            # For each rung of the halving: how many candidates are left, and how many answers each gives.
             trials_and_answers = [
                 (candidates, self.size),
                 (math.ceil((candidates + 1) / 2), self.size),
@@ -257,9 +255,10 @@ class _Search(SearchState):
 
     def decide(self) -> tuple[Candidate, str]:
         """The winner and the reason: of the candidates as fast as the leader, the original or the smallest change."""
-        equal = self.near_leader(SAME)
+        equal = self.near_leader(SAME)  # the fastest first
         fastest, original = equal[0].candidate, self.space.original
         percent = f"{100 * (SAME - 1):.0f} %"
+        # So small a gain does not justify another method or draft.
         if any(record.candidate == original for record in equal) and original.family != fastest.family:
             return original, f"the profile as it stands, which is within {percent} of the fastest ({fastest.id})"
         same_family = [record.candidate for record in equal if record.candidate.family == fastest.family]
@@ -297,7 +296,7 @@ class _Search(SearchState):
             f"check the log and fix what stops them; {ANEW}",
         )
 
-    # --- the re-measurement -----------------------------------------------------------------------
+    # --- the final measurement ----------------------------------------------------------------------
 
     def confirm(self, winner: Candidate) -> tuple[dict[tuple[str, str], list[Outcome]], str]:
         """Measure baseline, winner and original profile on prompts that the search did not use, for 1 or 2 rounds.
@@ -320,18 +319,19 @@ class _Search(SearchState):
             for arm_and_candidate, outcome in outcomes.items():
                 rounds.setdefault(arm_and_candidate, []).append(outcome)
             if CAUTION * (self.spent_s - begun_s) > self.budget_s - self.spent_s - RESERVE_S:
-                break
+                break  # a second round, as long as the first, does not fit
             arms.reverse()  # so that a drift of the host's speed cancels out over two rounds
         return rounds, ""
 
     def final_trial(self, arm: str, candidate: Candidate, round_number: int, arms_left: int) -> Outcome:
-        """Measure one arm of the re-measurement; retry a failure once if the time allows."""
+        """Measure one arm of the final measurement; retry a failure once if the time allows."""
         for attempt in (1, 2):
             seconds = self.budget_s - self.spent_s - RESERVE_S
             count = self.space.final_prompts
             outcome = self.run(Task(candidate, arm, FINAL, 0, count, round_number, {}, seconds, attempt))
             if outcome.status == OK and len(outcome.tpot_ms) < count:
                 outcome = Outcome(FAILED, why=f"only {len(outcome.tpot_ms)} of {count} answers have a time per token")
+            # The time that this arm and those after it take, a third of a round each.
             retry_s = (arms_left * self.cost_s(0)) + self.final_s(1) * arms_left / 3
             if outcome.status != FAILED or self.budget_s - self.spent_s - RESERVE_S < retry_s:
                 return outcome

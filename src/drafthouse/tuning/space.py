@@ -15,7 +15,7 @@ from ..core.schema import Findings
 from ..profiles.catalog import House
 from ..profiles.draft_compat import may_draft, most_tokens
 from ..profiles.heads import builtin_head, draft_kind, head_kind, made_for
-from ..profiles.overrides import changed, laid_over
+from ..profiles.overrides import laid_over, with_overrides
 from ..profiles.resolver import resolve
 from .types import Family, at_path
 
@@ -66,7 +66,7 @@ class _SpaceBuilder:
     resolved: ResolvedProfile
 
     def build(self) -> CatalogueSpace:
-        self.profile = changed(self.house.profiles[self.name], self.base)
+        self.profile = with_overrides(self.house.profiles[self.name], self.base)
         self.engine = self.house.engines[self.profile["engine"]]
         self.spec = self.profile["speculation"]
         self.tunable: Tunable = self.profile.get("tunable", {})
@@ -137,7 +137,7 @@ class _SpaceBuilder:
                 accepted.append(k)
         if not accepted:
             return None, reason
-        first = min(accepted, key=lambda k: (abs(k - first), k))
+        first = min(accepted, key=lambda k: (abs(k - first), k))  # the nearest that resolves
         # The expected best K follows from an acceptance rate that the profile assumes for its draft only.
         peak = self.resolved["expectation"]["best_tokens"] if is_original else None
         return Family(_label(method, draft), tuple(accepted), first, overrides, peak), ""
@@ -158,7 +158,7 @@ class _SpaceBuilder:
             return [largest_k], largest_k
         allowed = set(self.tunable.get("num_speculative_tokens") or range(1, MOST_TOKENS[kind] + 1))
         if is_original:
-            allowed.add(original_k)
+            allowed.add(original_k)  # it is measured whatever `tunable` allows
         return sorted(k for k in allowed if largest_k is None or k <= largest_k), first
 
     def _refusal(self, overrides: Unchecked) -> str:

@@ -116,7 +116,7 @@ class _Trial:
 
     def __init__(self, endpoint: Endpoint, asks: list[Ask], options: TrialOptions, tell: Tell) -> None:
         self.endpoint, self.asks, self.options, self.tell = endpoint, asks, options, tell
-        self.streams = max(1, min(options.concurrency, len(asks)))
+        self.streams = max(1, min(options.concurrency, len(asks)))  # concurrent requests
         self.requests: list[Request] = []
         self.ratios: list[float] = []
         self.why = ""
@@ -216,7 +216,7 @@ class _Trial:
             "ended_unix_s": time.time(),
             "tpot_ms": tpot_ms,
             "output_tokens": output_tokens,
-            "drafted": bool(draft_tokens) or acceptance_length > 1.0,
+            "drafted": bool(draft_tokens) or acceptance_length > 1.0,  # some engines report the length alone
             "acceptance": acceptance,
             "outputs": outputs,
             "other_cpu_percent": other_cpu_percent,

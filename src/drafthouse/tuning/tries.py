@@ -36,7 +36,7 @@ class SearchState:
         self.budget_s, self.spent_s = budget_s, 0.0
         self.tried: dict[str, CandidateRecord] = {}  # by candidate id
         self.alive: list[CandidateRecord] = []  # candidates that can still win and are compared further
-        self.overhead_s, self.answer_s = 0.0, 0.0  # of a server start and stop; of an answer
+        self.overhead_s, self.answer_s = 0.0, 0.0  # planned times of a server start and stop, and of an answer
         self.size = min(space.first_prompts, space.prompts)  # prompts in the next trial
         self.ended = ALL
         self.unrefined = False  # True: no time was left for K close to the leader's
@@ -49,13 +49,14 @@ class SearchState:
         return CAUTION * (self.overhead_s + answers * self.answer_s)
 
     def final_s(self, rounds: int) -> float:
-        """Expected time of the re-measurement: per round a baseline, the winner and the original profile."""
+        """Expected time of the final measurement: per round a baseline, the winner and the original profile."""
         answers_s = self.space.final_prompts * self.space.final_weight * self.answer_s
         return rounds * CAUTION * (3 * self.overhead_s + (2 + _BASELINE_SLOWER) * answers_s)
 
     @property
     def left_s(self) -> float:
-        """Time left for the search, after a reserve for the re-measurement and the last stop."""
+        """Time left for the search, after a reserve for the final measurement and the last stop."""
+        # Two rounds, unless they would take more than a third of the budget from the search.
         rounds = 2 if self.final_s(2) <= self.budget_s / 3 else 1
         return self.budget_s - self.spent_s - RESERVE_S - self.final_s(rounds)
 
@@ -77,12 +78,12 @@ class SearchState:
         record = self.tried.setdefault(candidate.id, CandidateRecord(candidate))
         leader = self.ranked(self.alive)[0] if self.alive else record
         if seconds is None:
-            seconds = min(self.left_s, 3 * self.cost_s(count) + STOP_S)
+            seconds = min(self.left_s, 3 * self.cost_s(count) + STOP_S)  # three times the usual time is a failure
             if all(other is record or other.candidate.family != candidate.family for other in self.tried.values()):
                 # A family's first trial may fetch weights: limit it to half of the time left.
                 seconds = self.left_s / 2
         record.starts += 1
-        reference = leader.medians() if leader is not record else {}
+        reference = leader.medians() if leader is not record else {}  # the leader does not race itself
         task = Task(candidate, SPECULATIVE, SEARCH, first, count, record.starts, reference, seconds)
         outcome = self.run(task)
         for prompt, value in outcome.tpot_ms.items():
@@ -105,7 +106,7 @@ class SearchState:
         outcome = self.trial(task)
         self.spent_s += outcome.elapsed_s
         if outcome.status == OK:
-            # Plan with the slowest start so far, so that the re-measurement does not run out of time.
+            # Plan with the slowest start so far, so that the final measurement does not run out of time.
             self.overhead_s = max(self.overhead_s, outcome.overhead_s)
         return outcome
 

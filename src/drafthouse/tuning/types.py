@@ -2,7 +2,7 @@
 
 A trial starts a server once and sends it prompts. A candidate is a speculation setup (method, draft, K, options); K is
 the largest number of draft tokens per step. The original profile is the user's profile, unchanged by the tuner. The
-search ends with a re-measurement of the winner on prompts that it did not use.
+search ends with a final measurement of the winner on prompts that it did not use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: How a trial can end. A candidate whose last trial did not end "ok" cannot win.
 OK, STOPPED, FAILED, TOO_LATE = "ok", "stopped", "failed", "too late"
-#: Which prompts a trial sends: those of the search, or those of the re-measurement.
+#: Which prompts a trial sends: those of the search, or those of the final measurement.
 SEARCH, FINAL = "search", "final"
 BASELINE, SPECULATIVE = "baseline", "speculative"
 
@@ -85,8 +85,8 @@ class Space:
 
     families: tuple[Family, ...]
     prompts: int  # number of prompts for the search
-    final_prompts: int  # number of answers per arm and round of the re-measurement
-    #: Mean output tokens of a re-measurement answer over those of a search answer, by their limits.
+    final_prompts: int  # number of answers per arm and round of the final measurement
+    #: Mean output tokens of a final measurement answer over those of a search answer, by their limits.
     final_weight: float = 1.0
     first_prompts: int = 4  # number of prompts in the first, shortest trials
     #: Tunable options of the profile as (path, values); the search tries them on the fastest candidate.
@@ -114,7 +114,7 @@ class Task:
     first: int = 0
     #: Send ``count`` prompts of the part from index ``first`` on; after the last prompt continue at the first.
     count: int = 0
-    turn: int = 1  # counts the trials of this candidate from 1; in the re-measurement it is the round
+    turn: int = 1  # counts the trials of this candidate from 1; in the final measurement it is the round
     #: The leader's TPOT in ms by prompt. A trial that is far slower ends early. Empty: it never does.
     reference: Mapping[str, float] = field(default_factory=dict, compare=False)
     #: Time limit of the trial in seconds, preparation and server start included.
@@ -150,7 +150,7 @@ class Facts(TypedDict, total=False):
     output_tokens: int
     ended_unix_s: float
     other_cpu_percent: float | None  # CPU use by other processes; None: not measured
-    answers: list[Answer]  # at temperature 0, of the re-measurement only
+    answers: list[Answer]  # at temperature 0, of the final measurement only
 
 
 class TrialResult(Facts):

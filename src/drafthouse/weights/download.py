@@ -30,8 +30,8 @@ from .hub_client import RemoteFile, refusal
 from .xet_stream import XetUnusableError, xet_pieces
 
 Tell = Callable[[int], None]  # receives the number of bytes added, negative for discarded ones
-# Bytes of one read. A reset or a stall loses up to _PIECE bytes; smaller reads cost CPU. After a failed try one TLS
-# record of 16 KiB is read at a time, so that every byte that arrives is written.
+# Bytes of one read. A reset or a stall loses up to _PIECE bytes; smaller reads cost CPU. After two failures in a row
+# one TLS record of 16 KiB is read at a time, so that every byte that arrives is written.
 _PIECE, _RECORD = 128 << 10, 16 << 10
 # A CDN may refuse answers above 50 GB (huggingface_hub's MAX_HTTP_DOWNLOAD_SIZE): larger files are requested in slices.
 SLICE = 32 << 30
@@ -54,18 +54,15 @@ class Shared:
 
 @dataclass(frozen=True)
 class Limits:
-    """A connection is given up after ``stall_s`` seconds without a byte; ``token`` is sent to the hub only.
+    """Limits of a download, and what all downloads of a run share."""
 
-    ``say`` receives lines for the user. ``deadline`` ends all reading, for a command that reads only headers.
-    """
-
-    stall_s: float = 60.0
-    token: str | None = field(default=None, repr=False)
-    xet: bool = True
+    stall_s: float = 60.0  # seconds without a byte after which a connection is given up
+    token: str | None = field(default=None, repr=False)  # sent to the hub only
+    xet: bool = True  # False: plain HTTP only
     patience: Patience = field(default_factory=Patience)
     shared: Shared = field(default_factory=Shared)
-    say: Callable[[str], None] = lambda line: None
-    deadline: Deadline | None = None
+    say: Callable[[str], None] = lambda line: None  # receives lines for the user
+    deadline: Deadline | None = None  # ends all reading, for a command that reads only headers
 
 
 class _TryAgainError(Exception):
@@ -93,7 +90,7 @@ def fetch_start(file: RemoteFile, length: int, handle: int, limits: Limits) -> N
 
 
 class _Fetch:
-    """Download of one file with retries. ``ranged``: request byte ranges, not the whole file."""
+    """Download of one file, with retries, into ``handle``, its opened part. ``ranged``: request byte ranges always."""
 
     def __init__(
         self, file: RemoteFile, part: Path, handle: int, limits: Limits, tell: Tell, ranged: bool = False
@@ -124,7 +121,9 @@ class _Fetch:
             if error.discard:
                 self.restart()
                 discards += 1
-            if self.written - written_before >= min(_PROGRESS_BYTES, max(1, self.file.size // 20)):
+            # A try that made progress ends the row of failures: only tries without progress use up the patience.
+            progress_bytes = min(_PROGRESS_BYTES, max(1, self.file.size // 20))
+            if self.written - written_before >= progress_bytes:
                 failures = 0
             failures += 1
             self.small_reads = failures > 1
@@ -148,7 +147,7 @@ class _Fetch:
             self.give_up(failures, error)
         else:
             if error.wait_s:
-                self.limits.shared.brake.hold(pause)
+                self.limits.shared.brake.hold(pause)  # the server asked for it, so all streams pause
             self.wait(pause)
 
     def give_up(self, failures: int, error: _TryAgainError) -> None:

@@ -15,13 +15,13 @@ from ..core.retry import Patience
 from ..profiles.pickles import refuse_pickles
 from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, look_up
 from .hub_habits import ClientCache
-from .integrity import Note, is_as_verified, read_note, stamp
-from .layout import Layout, Need, cached, plain
+from .integrity import Note, is_as_verified, read_note, stamp_of
+from .layout import Layout, Need, cache_layout, folder_layout
 
 if TYPE_CHECKING:
-    from drafthouse.weights.live_head import LiveHead
+    from drafthouse.weights.live_head import ExpectedHead
 
-Bring = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
+FillPart = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
 _MAX_NAMES = 20  # file names listed in an error
 
 
@@ -29,19 +29,16 @@ _MAX_NAMES = 20  # file names listed in an error
 class Wish:
     """One hub repository that is wanted, and where to put its files.
 
-    ``path`` is the folder; with ``one_file`` the single file; with ``hub_cache`` the folder of a Hugging Face cache.
-    ``allow`` and ``ignore`` are file name patterns. ``pinned`` is the commit that a branch was resolved to earlier,
-    or ''; ``repin`` resolves the branch again. ``allow_pickle`` has patterns of pickled files that may be installed.
-    Two functions use a nearby folder instead of the hub: ``listing`` returns the files of the revision or None, and
-    ``bring`` (relative path, partial file, size, sha256, git_sha1, progress) fills the partial file and returns True
-    once it is verified. ``head`` describes the built-in draft head that the files must contain.
+    Two functions use a nearby folder (`nearby_copies.py`) instead of the hub; None: there is no such folder.
+    ``listing`` returns the files of the revision, or None. ``fill_part`` (relative path, partial file, size, sha256,
+    git_sha1, progress) fills the partial file and returns True once it is verified.
     """
 
     repo: str
     revision: str
-    path: Path
-    item: str = ""
-    allow: tuple[str, ...] = ()
+    path: Path  # the folder; with ``one_file`` the file; with ``hub_cache`` the folder of a Hugging Face cache
+    item: str = ""  # name in messages
+    allow: tuple[str, ...] = ()  # file name patterns, as is ``ignore``
     ignore: tuple[str, ...] = ()
     token: str | None = field(default=None, repr=False)
     endpoint: str | None = None
@@ -49,13 +46,13 @@ class Wish:
     hub_cache: bool = False
     offline: bool = False
     verify: bool = False
-    pinned: str = ""
-    repin: bool = False
-    allow_pickle: tuple[str, ...] = ()
+    pinned: str = ""  # the commit that the branch was resolved to earlier, or ''
+    repin: bool = False  # resolve the branch again
+    allow_pickle: tuple[str, ...] = ()  # patterns of pickled files that may be installed
     listing: Callable[[Callable[[str], str]], Snapshot | None] | None = None
-    bring: Bring | None = None
+    fill_part: FillPart | None = None
     client_cache: ClientCache | None = None
-    head: LiveHead | None = None
+    head: ExpectedHead | None = None  # the built-in draft head that the files must contain
 
     def identity(self, commit: str) -> str:
         """Hex hash that identifies the weights: repository, commit and patterns."""
@@ -69,8 +66,8 @@ class Wish:
     def layout(self, commit: str) -> Layout:
         """Layout of the files of a commit on disk."""
         if self.hub_cache:
-            return cached(self.path, self.repo, commit)
-        return plain(self.path, self.one_file)
+            return cache_layout(self.path, self.repo, commit)
+        return folder_layout(self.path, self.one_file)
 
 
 @dataclass
@@ -100,7 +97,7 @@ class Plan:
         """
         size = files = 0
         for file in self.missing():
-            if stamp(self.layout.part(file.key)) is None:
+            if stamp_of(self.layout.part(file.key)) is None:
                 files += 1
                 if self._links(file):
                     continue
@@ -109,25 +106,25 @@ class Plan:
 
     def _left(self, file: RemoteFile) -> int:
         """Bytes of a file that its partial file does not have yet."""
-        part = stamp(self.layout.part(file.key))
+        part = stamp_of(self.layout.part(file.key))
         if part is None:
             return file.size
         return max(0, file.size - part[0])
 
     def _links(self, file: RemoteFile) -> bool:  # True if a hard link to the client's cache is possible
-        cache, cached_path = self.wish.client_cache, self.cached(file)
+        cache, cached_path = self.wish.client_cache, self.path_in_client_cache(file)
         return cache is not None and cached_path is not None and cache.links(cached_path, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
         """Files that do not exist or have another size."""
         missing = []
         for file in self.to_do:
-            file_stamp = stamp(self.layout.final(file.path, file.key))
+            file_stamp = stamp_of(self.layout.final(file.path, file.key))
             if file_stamp is None or file_stamp[0] != file.size:
                 missing.append(file)
         return missing
 
-    def cached(self, file: RemoteFile) -> str | None:
+    def path_in_client_cache(self, file: RemoteFile) -> str | None:
         """Path of a file relative to the client's cache; None if it is not there."""
         cache = self.wish.client_cache
         if cache is None:
@@ -136,7 +133,7 @@ class Plan:
 
     def to_fetch(self) -> int:
         """Bytes to download, if the files in the client's cache turn out to be correct."""
-        return sum(self._left(file) for file in self.missing() if not self.cached(file))
+        return sum(self._left(file) for file in self.missing() if not self.path_in_client_cache(file))
 
     def remarks(self) -> list[str]:
         """Lines for the user about the revision and its commit."""
@@ -173,14 +170,14 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     to_do = [file for file in snapshot.files if wish.verify or not _is_in_place(file, layout, note)]
     is_recorded = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
     plan = Plan(wish, snapshot, layout, note, to_do, is_recorded and not to_do, _moved(wish, pinned_commit, patience))
-    if wish.offline and not wish.bring:
+    if wish.offline and not wish.fill_part:
         _require_all_files(plan)
     return plan
 
 
 def _require_all_files(plan: Plan) -> None:
     """Raise DrafthouseError if a file is neither in place nor in the client's cache."""
-    missing = [file.path for file in plan.missing() if not plan.cached(file)]
+    missing = [file.path for file in plan.missing() if not plan.path_in_client_cache(file)]
     if missing:
         raise one_problem(
             "weights-not-offline",
@@ -200,6 +197,7 @@ def _pinned_commit(wish: Wish) -> str:
         return wish.revision
     if wish.repin and not wish.offline:
         return ""
+    # In a Hugging Face cache each commit has its own note, so none can be found before the commit is known.
     if wish.pinned or wish.hub_cache:
         return wish.pinned
     note = read_note(wish.path)

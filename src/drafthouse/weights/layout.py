@@ -19,7 +19,7 @@ from pathlib import Path
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import replace_file
 from ..core.format import shown_bytes
-from ..core.locks import take
+from ..core.locks import take_lock
 from .download import disk_trouble
 from .hub_client import folders_above
 
@@ -32,15 +32,12 @@ _ABANDONED_S = 3600.0  # age at which an unfinished file in a shared cache count
 
 @dataclass(frozen=True)
 class Layout:
-    """``folder`` holds the files by name, ``parts`` the unfinished files; the note is stored beside ``path``.
+    """Places of a revision's files, of its unfinished files and of its note."""
 
-    In a Hugging Face cache, ``blobs`` holds the files by hash, and ``folder`` has symbolic links to them.
-    """
-
-    folder: Path
-    path: Path
-    parts: Path
-    blobs: Path | None = None
+    folder: Path  # of the files by name; in a Hugging Face cache, of symbolic links to the blobs
+    path: Path  # the note is stored beside it
+    parts: Path  # folder of the unfinished files
+    blobs: Path | None = None  # in a Hugging Face cache, the folder of the files by hash
 
     def final(self, name: str, key: str) -> Path:
         """Path of a verified file; ``key`` is its hash."""
@@ -80,14 +77,14 @@ class Layout:
                 _check_type(self.folder / name, stat.S_ISREG, "a file")
 
 
-def plain(path: Path, one_file: bool = False) -> Layout:
+def folder_layout(path: Path, one_file: bool = False) -> Layout:
     """Layout of weights at ``path``: a folder, or one file in a folder that holds other weights too."""
     if one_file:
         return Layout(path.parent, path, path.parent / PARTS / path.name)
     return Layout(path, path, path / PARTS)
 
 
-def cached(cache: Path, repo: str, commit: str) -> Layout:
+def cache_layout(cache: Path, repo: str, commit: str) -> Layout:
     """Layout of a Hugging Face cache (``models--org--name`` with blobs, snapshots and refs)."""
     base = cache / f"models--{repo.replace('/', '--')}"
     return Layout(base / "snapshots" / commit, base / commit, base / PARTS, base / "blobs")
@@ -122,7 +119,7 @@ def _check_type(path: Path, is_type: Callable[[int], bool], type_name: str) -> N
 
 
 @contextmanager
-def held(layout: Layout) -> Iterator[None]:
+def locked_parts(layout: Layout) -> Iterator[None]:
     """Create and lock the folder of unfinished files; at the end remove it if it is empty, and unlock it."""
     with disk_trouble(layout.parts):
         handle = _open_and_lock(layout.parts)
@@ -147,7 +144,7 @@ def _open_and_lock(folder: Path) -> int:
         is_locked = True
         # A file system may not support locks on folders (NFS); the lock of the whole weights step still protects it.
         with suppress(OSError):
-            is_locked = take(handle, 0)
+            is_locked = take_lock(handle, 0)
         if not is_locked:
             os.close(handle)
             raise one_problem(
@@ -164,7 +161,7 @@ def _open_and_lock(folder: Path) -> int:
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
 
 
-def sweep(layout: Layout, keys: Iterable[str]) -> int:
+def remove_stale_parts(layout: Layout, keys: Iterable[str]) -> int:
     """Remove unfinished files, except those with a hash in ``keys``; return the bytes removed."""
     kept_names = {f"{key}.part" for key in keys}
     orphans = [path for path in _folder_entries(layout.parts) if path.name not in kept_names]

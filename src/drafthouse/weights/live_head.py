@@ -37,14 +37,14 @@ _FIRST_READ, _GROWTH = 64 << 10, 4  # bytes of the first request; each later req
 
 
 @dataclass(frozen=True)
-class LiveHead:
+class ExpectedHead:
     """Built-in head as the catalogue describes it; ``file`` is the GGUF file that the engine loads, '' for a folder."""
 
     wanted: BuiltinHead
     file: str = ""
 
     @classmethod
-    def of(cls, wanted: BuiltinHead, path: Path) -> LiveHead:
+    def of(cls, wanted: BuiltinHead, path: Path) -> ExpectedHead:
         """Built-in head of weights whose path is ``path``; the files may not exist yet."""
         return cls(wanted, path.name if path.suffix == ".gguf" else "")
 
@@ -58,7 +58,7 @@ class Files:
     opened: Callable[[str], AbstractContextManager[ByteReader]]
 
 
-def check_head_on_disk(head: LiveHead, path: Path) -> list[Problem]:
+def check_head_on_disk(head: ExpectedHead, path: Path) -> list[Problem]:
     """Problems of the built-in head in the weights at ``path``."""
     folder = path if path.is_dir() else path.parent
     try:
@@ -68,7 +68,7 @@ def check_head_on_disk(head: LiveHead, path: Path) -> list[Problem]:
         return [Problem("weights-damaged", str(error), "readable headers", FETCH_AGAIN, str(path))]
 
 
-def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
+def check_at_hub(head: ExpectedHead, plan: Plan, limits: Limits) -> list[str]:
     """Check before the download that a revision has its built-in head. Raises DrafthouseError if it does not.
 
     Returns a line for the user if the headers cannot be read; the check is then made after the download.
@@ -85,7 +85,7 @@ def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
     return []
 
 
-def check_head(head: LiveHead, files: Files) -> list[Problem]:
+def check_head(head: ExpectedHead, files: Files) -> list[Problem]:
     """Problems of the built-in head in ``files``. Raises ValueError, struct.error or OSError for unreadable headers."""
     if head.file:
         return compare(head.wanted, _gguf_tensor_types(head.file, files), files.where)
@@ -234,7 +234,9 @@ class _HubFileStart:
         """Return the next bytes, fewer only at the end. Raises ValueError if the budget is used up."""
         need = min(self.position + length, self.file.size)
         if need > self.loaded:
-            target = min(max(need, _FIRST_READ, self.loaded * _GROWTH), self.file.size, self.loaded + self.budget.left)
+            # Growing by a factor keeps the requests few; the file and the budget limit the bytes.
+            wanted = max(need, _FIRST_READ, self.loaded * _GROWTH)
+            target = min(wanted, self.file.size, self.loaded + self.budget.left)
             if target < need:
                 raise ValueError(f"a header of {shown_bytes(need)} or more, too large to be read before the download")
             fetch_start(self.file, target, self.stream.fileno(), self.limits)

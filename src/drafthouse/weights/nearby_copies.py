@@ -71,7 +71,7 @@ class NearbyFolder:
             return None
         return Snapshot(repo, revision, commit, files)
 
-    def bring(
+    def fill_part(
         self, relative: str, part: Path, size: int | None, sha256: str | None, git_sha1: str | None, tell: TellBytes
     ) -> bool:
         """Fill ``part`` with the file ``relative``; return True if the whole file is there and its hash is right.
@@ -84,7 +84,7 @@ class NearbyFolder:
             return False
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            return self._bring(relative, part, size, key, tell)
+            return self._fill_part(relative, part, size, key, tell)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 needed, do = "room for the weights", "free some space, then run again: it resumes"
@@ -92,7 +92,7 @@ class NearbyFolder:
             self.notes.append(f"{self._folder}: {relative}: {error.strerror or error}; using the hub")
             return False
 
-    def _bring(self, relative: str, part: Path, size: int | None, key: str, tell: TellBytes) -> bool:
+    def _fill_part(self, relative: str, part: Path, size: int | None, key: str, tell: TellBytes) -> bool:
         source_path = self._folder / relative
         if not source_path.is_file():
             return False

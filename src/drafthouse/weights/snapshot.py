@@ -20,10 +20,10 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import sync
 from ..core.format import shown_bytes
 from .download import Limits, Shared, Stopped, disk_trouble, fetch
-from .fetch_plan import Bring, Plan, Wish, make_plan
+from .fetch_plan import FillPart, Plan, Wish, make_plan
 from .hub_client import UNRESOLVED, RemoteFile
-from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified, write_note
-from .layout import check_room, held, sweep, write_ref
+from .integrity import EndedError, Note, digest, is_as_verified, note_entry, stamp_of, write_note
+from .layout import check_room, locked_parts, remove_stale_parts, write_ref
 from .live_head import check_at_hub
 from .snapshot_progress import Counts, reporting
 
@@ -38,35 +38,31 @@ _LOOKUP_TRIES = 4  # fewer than for a transfer, so that a missing network is rep
 
 @dataclass(frozen=True)
 class Settings:
-    """Parallelism and limits: ``streams`` downloads and ``hashers`` hashing threads at once, over all repositories.
-
-    ``margin`` is the number of bytes to keep free on the disk. ``hash_apart`` hashes after all transfers instead of
-    during them, for measurements.
-    """
+    """Parallelism, over all repositories together, and limits."""
 
     limits: Limits = field(default_factory=Limits)
-    streams: int = 8
-    hashers: int = 4
-    margin: int = 256 << 20
-    hash_apart: bool = False
+    streams: int = 8  # downloads at once
+    hashers: int = 4  # hashing threads at once
+    margin: int = 256 << 20  # bytes to keep free on the disk
+    hash_apart: bool = False  # hash after all transfers instead of during them, for measurements
 
 
 class Placed(TypedDict):
-    """Result for a wish: the commit, the path, sizes in bytes, times in seconds, ``rate`` in bytes/s."""
+    """Result for a wish."""
 
     commit: str
     path: str
     changed: bool
-    bytes: int
+    bytes: int  # of all files of the revision
     files: int
-    bytes_fetched: int
-    bytes_brought: int
-    bytes_skipped: int
+    bytes_fetched: int  # downloaded from the hub
+    bytes_brought: int  # copied from a folder of this machine
+    bytes_skipped: int  # in place before
     seconds: float
     transfer_seconds: float
-    hash_seconds: float
-    rate: int
-    notes: list[str]
+    hash_seconds: float  # summed over all threads
+    rate: int  # bytes/s of the transfer
+    notes: list[str]  # lines for the user
 
 
 def place_snapshots(
@@ -87,7 +83,7 @@ def place_snapshots(
         return [job.check_mode_result() for job in jobs]
     with contextlib.ExitStack() as stack:
         for job in busy:
-            stack.enter_context(held(job.plan.layout))
+            stack.enter_context(locked_parts(job.plan.layout))
             job.start()
         with reporting([job.counts for job in busy], tell):
             try:
@@ -134,7 +130,7 @@ def _transfer_files(jobs: Sequence[_Job], settings: Settings) -> None:
     with ThreadPoolExecutor(settings.streams + settings.hashers) as pool:
         if settings.hash_apart:
             _wait_for_all([pool.submit(job.fetch_only, files[0], slots) for job, files in tasks], stop)
-        _wait_for_all([pool.submit(job.bring_all, files, slots) for job, files in tasks], stop)
+        _wait_for_all([pool.submit(job.put_files, files, slots) for job, files in tasks], stop)
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ class _Job:
     def start(self) -> None:
         """Remove other unfinished files and mark the revision as incomplete in the note."""
         plan, commit = self.plan, self.plan.snapshot.commit
-        swept_bytes = sweep(plan.layout, [file.key for file in plan.to_do])
+        swept_bytes = remove_stale_parts(plan.layout, [file.key for file in plan.to_do])
         if swept_bytes:
             self.notes.append(f"removed {shown_bytes(swept_bytes)} of unfinished downloads in {plan.layout.folder}")
         wanted = {file.path for file in plan.snapshot.files}
@@ -201,19 +197,20 @@ class _Job:
 
     # --- one file ---------------------------------------------------------------------------------------------
 
-    def bring_all(self, files: Sequence[RemoteFile], slots: _Slots) -> None:
+    def put_files(self, files: Sequence[RemoteFile], slots: _Slots) -> None:
         """Put files with the same content in place, verified. Raises DrafthouseError, Stopped and EndedError."""
         for index, file in enumerate(files):
             final, part = self._final(file), self.plan.layout.part(file.key)
-            if index and stamp(final) is None:
+            # The first file has been verified: the others are copies of it, not further downloads.
+            if index and stamp_of(final) is None:
                 with disk_trouble(part):
                     shutil.copyfile(self._final(files[0]), part, follow_symlinks=False)
-            self._bring_one(file, final, part, slots)
+            self._put_file(file, final, part, slots)
 
-    def _bring_one(self, file: RemoteFile, final: Path, part: Path, slots: _Slots) -> None:
+    def _put_file(self, file: RemoteFile, final: Path, part: Path, slots: _Slots) -> None:
         """Verify or download one file; a wrong file is moved aside and downloaded once more."""
         wrong_file = final.with_name(f"{final.name}.wrong")
-        file_stamp = stamp(final)
+        file_stamp = stamp_of(final)
         if file_stamp:
             actual = f"(of {file_stamp[0]:,} bytes)"
             if file_stamp[0] == file.size:
@@ -224,6 +221,7 @@ class _Job:
                 self.counts.set_size(file.path, file.size)
                 return self._record_verified(file, final)
             entry = self.plan.note.files.get(file.path)
+            # A verified file of an earlier revision is expected to differ, and needs no remark.
             is_earlier_revision = entry is not None and entry.key != file.key and is_as_verified(final, entry)
             with disk_trouble(final):
                 final.replace(wrong_file)
@@ -232,6 +230,7 @@ class _Job:
                     f"{file.path} had {_kind(file)} {actual} instead of {file.key}: moved aside, fetched again"
                 )
         wrong_hashes: list[str] = []
+        # The second download tells data that was altered once from a file that always comes wrong.
         for _ in range(2):
             actual = file.key
             if not self.fetch_only(file, slots):
@@ -259,7 +258,7 @@ class _Job:
     def fetch_only(self, file: RemoteFile, slots: _Slots) -> bool:
         """Fill the part of a missing file; return False if its hash must still be verified."""
         part = self.plan.layout.part(file.key)
-        file_stamp = stamp(self._final(file))
+        file_stamp = stamp_of(self._final(file))
         if file_stamp and file_stamp[0] == file.size:
             return False
         with slots.streams, self.counts.transferring():
@@ -279,22 +278,22 @@ class _Job:
 
     def _copy_from_cache(self, file: RemoteFile, part: Path) -> bool:
         """Copy the file from the cache of huggingface_hub; return True on success. Each hash is tried once."""
-        cached_path = self.plan.cached(file)
+        cached_path = self.plan.path_in_client_cache(file)
         if self.cache is None or cached_path is None or file.key in self.tried_in_cache:
             return False
         self.tried_in_cache.add(file.key)
-        is_copied = self._copy(self.cache.bring, cached_path, file, part)
+        is_copied = self._copy(self.cache.fill_part, cached_path, file, part)
         if is_copied:
             with self.lock:
                 self.cache_bytes += file.size
         return is_copied
 
     def _copy_from_nearby(self, file: RemoteFile, part: Path) -> bool:
-        return self.wish.bring is not None and self._copy(self.wish.bring, file.path, file, part)
+        return self.wish.fill_part is not None and self._copy(self.wish.fill_part, file.path, file, part)
 
-    def _copy(self, bring: Bring, name: str, file: RemoteFile, part: Path) -> bool:
+    def _copy(self, fill_part: FillPart, name: str, file: RemoteFile, part: Path) -> bool:
         size_before, add = part_size(part), self.counts.adder(file.path)
-        is_copied = bring(name, part, file.size, file.sha256, file.git_sha1, add)
+        is_copied = fill_part(name, part, file.size, file.sha256, file.git_sha1, add)
         self.counts.set_size(file.path, part_size(part))
         if is_copied:
             with self.lock:
@@ -316,7 +315,7 @@ class _Job:
         """Record a verified file in the note, which is saved every few seconds."""
         with disk_trouble(final):
             self.plan.layout.link(file.path, file.key)
-            entry = verified(final, file.sha256, file.git_sha1)
+            entry = note_entry(final, file.sha256, file.git_sha1)
         with self.lock:
             self.note.files[file.path] = entry
         if time.monotonic() - self.saved_at > _NOTE_EVERY_S:
@@ -386,7 +385,7 @@ class _Job:
 
 def part_size(part: Path) -> int:
     """Size of a part in bytes; 0 if it does not exist."""
-    part_stamp = stamp(part)
+    part_stamp = stamp_of(part)
     if part_stamp is None:
         return 0
     return part_stamp[0]

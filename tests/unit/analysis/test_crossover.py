@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drafthouse.analysis.crossover import crossings, over_contexts
-from drafthouse.analysis.crossover_text import load
+from drafthouse.analysis.crossover_text import load_text
 from drafthouse.core.format import DASH, TIMES
 from tests.support.ladders import KIND, known_ladder, make_ladder, make_step, simulated
 from tests.support.loosely import fill
@@ -171,7 +171,7 @@ def test_an_open_loop_is_said_in_its_own_unit() -> None:
     ("value", "text"), [(12.3, "12"), (134, "130"), (1.43, "1.4"), (8.0, "8"), (0.25, "0.25"), (9.96, "10"), (20, "20")]
 )
 def test_a_load_has_two_digits(value: float, text: str) -> None:
-    assert load(value) == text
+    assert load_text(value) == text
 
 
 # ---- what counts ---------------------------------------------------------------------------------
@@ -383,6 +383,18 @@ def test_a_ladder_over_contexts_says_until_which_context_it_pays() -> None:
     assert alone["sentence"].endswith("costs 20 % beyond (at 32768)")
     assert loaded["pays_until"] is not None
     assert loaded["pays_until"] < 8192
+
+
+def test_too_few_prompts_over_contexts_are_said_to_be_of_contexts() -> None:
+    steps = []
+    for tokens in (1024, 8192):
+        steps += [{**step, "kind": f"{KIND} at {tokens} tokens"} for step in known_ladder({1: 1.5}, prompts=3)["steps"]]
+    turned = over_contexts(make_ladder([1], steps))
+    assert turned is not None
+    assert turned["crossover"] is not None
+    assert turned["crossover"][f"{KIND} at load 1"]["sentence"].startswith(
+        "cannot say up to which context it pays: 3 prom"
+    )
 
 
 def test_a_ladder_with_one_context_or_none_has_no_crossover_over_it() -> None:

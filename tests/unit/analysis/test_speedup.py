@@ -37,9 +37,9 @@ def test_the_rule_is_that_of_its_description(rounds: int) -> None:
         expected = rule(*experiment)
         measured = product(*experiment)
         decision = decide(measured)
-        found = [math.exp(x) for x in (measured.speedup.speedup, measured.speedup.low, measured.speedup.high)]
+        found = [math.exp(x) for x in (measured.speedup.log_gain, measured.speedup.low, measured.speedup.high)]
         assert found == pytest.approx([expected.speedup, expected.low, expected.high], rel=1e-5), seed
-        assert math.exp(measured.total.ratio) == pytest.approx(expected.total, rel=1e-9)
+        assert math.exp(measured.total.log_ratio) == pytest.approx(expected.total, rel=1e-9)
         assert (decision.word, decision.fresh or "") == (expected.word, expected.fresh), seed
         words.add(str(decision.word))
     assert words == {"pays", "does not pay", "cannot say"}

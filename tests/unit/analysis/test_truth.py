@@ -212,7 +212,7 @@ def test_another_seed_changes_every_draw_and_the_same_none() -> None:
     speeds = []
     for seed in (1, 1, 2):
         found = [one.measured.speedup for one in outcomes(law, 1.2, 2, seed, TWO)]
-        speeds.append([one.speedup for one in found if one])
+        speeds.append([one.log_gain for one in found if one])
     assert speeds[0] == speeds[1]
     assert not set(speeds[0]) & set(speeds[2])
 

@@ -31,7 +31,7 @@ def test_entries_come_before_the_profile_is_resolved(words: list[str], monkeypat
         raise Had(profile, settings)
 
     for module in (profile_arguments, playbooks, tune, rent):
-        monkeypatch.setattr(module, "have_entries", have)
+        monkeypatch.setattr(module, "add_missing_entries", have)
     with pytest.raises(Had) as had:
         main.module_of(words[0]).main([*words[1:], "--set", "target=org/name"])
     assert had.value.args == (PROFILE, ["target=org/name"])
@@ -52,7 +52,7 @@ def test_what_a_profile_names_in_the_end_is_looked_for(
 ) -> None:
     found: list[Any] = []
     monkeypatch.setattr("drafthouse.models.first_use.add_missing", lambda *words, **more: found.extend(words[:2]))
-    profile_arguments.have_entries(PROFILE, settings)
+    profile_arguments.add_missing_entries(PROFILE, settings)
     assert found == asked
 
 
@@ -61,8 +61,8 @@ def test_what_is_wrong_with_a_profile_is_left_to_the_resolver(monkeypatch: pytes
     house.broken["bad"], house.profiles["bad"] = [], {"target": "org/name"}  # type: ignore[typeddict-item]
     monkeypatch.setattr(profile_arguments, "house_for", lambda inventory: house)
     monkeypatch.setattr("drafthouse.models.first_use.add_missing", lambda *words, **more: pytest.fail("asked"))
-    profile_arguments.have_entries("bad", [])
-    profile_arguments.have_entries("no-such", [])
+    profile_arguments.add_missing_entries("bad", [])
+    profile_arguments.add_missing_entries("no-such", [])
 
 
 def test_a_new_profile_adds_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:

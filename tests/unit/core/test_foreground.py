@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
-from drafthouse.core.foreground import SIGNALS, Stop, ended_like_ctrl_c
+from drafthouse.core.foreground import SIGNALS, Stop, signals_as_ctrl_c
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_the_block_like_ctrl_c_and_is_given_back(number: int) -> None:
     before = [signal.getsignal(one) for one in SIGNALS]
     ended = False
-    with pytest.raises(KeyboardInterrupt), ended_like_ctrl_c():
+    with pytest.raises(KeyboardInterrupt), signals_as_ctrl_c():
         try:
             os.kill(os.getpid(), number)
             signal.pause()
@@ -25,13 +25,13 @@ def test_a_signal_ends_the_block_like_ctrl_c_and_is_given_back(number: int) -> N
 
 
 def test_a_lock_that_complains_of_the_signal_is_the_signal() -> None:
-    with pytest.raises(KeyboardInterrupt), ended_like_ctrl_c():
+    with pytest.raises(KeyboardInterrupt), signals_as_ctrl_c():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
         finally:
             raise RuntimeError("cannot release un-acquired lock")
-    with pytest.raises(RuntimeError), ended_like_ctrl_c():
+    with pytest.raises(RuntimeError), signals_as_ctrl_c():
         raise RuntimeError("of its own")
 
 

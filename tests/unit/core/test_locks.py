@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.locks import held, only_one, take
+from drafthouse.core.locks import locked_file, only_one, take_lock
 from drafthouse.core.progress import Progress, shown, shown_together
 from drafthouse.profiles.workspace import ROOT
 
@@ -118,28 +118,28 @@ def test_the_signal_has_its_own_meaning_again_afterwards(tmp_path: Path) -> None
 
 def test_a_lock_is_refused_after_its_time(tmp_path: Path) -> None:
     told: list[str] = []
-    with held(tmp_path / "lock"), (tmp_path / "lock").open() as other:
-        assert not take(other, 0, lambda: told.append("now"))
+    with locked_file(tmp_path / "lock"), (tmp_path / "lock").open() as other:
+        assert not take_lock(other, 0, lambda: told.append("now"))
         assert told == []
         begun = time.monotonic()
-        assert not take(other, 0.3, lambda: told.append("waiting"))
+        assert not take_lock(other, 0.3, lambda: told.append("waiting"))
         assert time.monotonic() - begun >= 0.3
         assert told == ["waiting"]
-        assert not take(other, 0, shared=True)
+        assert not take_lock(other, 0, shared=True)
     with (tmp_path / "lock").open() as one, (tmp_path / "lock").open() as other:
-        assert take(one, 0, shared=True)
-        assert take(other, 0, shared=True)
+        assert take_lock(one, 0, shared=True)
+        assert take_lock(other, 0, shared=True)
 
 
 def test_who_waits_says_so_once_and_gets_it(tmp_path: Path) -> None:
     told, got = threading.Event(), threading.Event()
 
     def wait() -> None:
-        with held(tmp_path / "lock", told.set) as file:
+        with locked_file(tmp_path / "lock", told.set) as file:
             file.write("mine")
             got.set()
 
-    with held(tmp_path / "lock"):
+    with locked_file(tmp_path / "lock"):
         waiter = threading.Thread(target=wait)
         waiter.start()
         assert told.wait(120)
@@ -150,10 +150,10 @@ def test_who_waits_says_so_once_and_gets_it(tmp_path: Path) -> None:
 
 def test_a_child_that_inherited_it_holds_it_on_and_a_dead_holder_does_not(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("a") as file:
-        assert take(file, 0)
+        assert take_lock(file, 0)
         child = subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()])
     with child, (tmp_path / "lock").open() as other:
-        assert not take(other, 0)
+        assert not take_lock(other, 0)
         child.kill()
         child.wait()
-        assert take(other, 0)
+        assert take_lock(other, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drafthouse.core.messages import MESSAGES, explained, latest
+from drafthouse.core.messages import MESSAGES, known_message, last_known_message
 
 
 @pytest.mark.parametrize(
@@ -36,22 +36,22 @@ from drafthouse.core.messages import MESSAGES, explained, latest
     ],
 )
 def test_a_message_has_its_cause(text: str, cause: str) -> None:
-    found = explained(f"some line\n{text}\nanother")
+    found = known_message(f"some line\n{text}\nanother")
     assert found is not None
     assert cause in found.cause
 
 
 @pytest.mark.parametrize("text", ["", "AssertionError", "HTTP 802 bytes", "INFO Xid of nothing: 79", "expert 79"])
 def test_what_is_no_message_of_the_table_has_none(text: str) -> None:
-    assert explained(text) is None
+    assert known_message(text) is None
 
 
 def test_the_last_line_with_a_message_is_the_one_that_is_told() -> None:
     lines = ["Xid (PCI:0000:01:00): 13, pid=1", "Xid (PCI:0000:01:00): 79, pid=1", "NVRM: loading 580.95"]
-    found = latest(lines)
+    found = last_known_message(lines)
     assert found is not None
     assert (found[0], "fallen off" in found[1].cause) == (lines[1], True)
-    assert latest(lines[2:]) is None
+    assert last_known_message(lines[2:]) is None
 
 
 def test_every_row_has_a_cause_and_something_to_do() -> None:

@@ -19,7 +19,7 @@ from drafthouse.core.pins import Pins, commit_words, hub_key, image_of, pins_fil
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.host.docker import image_digest
 from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.pickles import pickles
+from drafthouse.profiles.pickles import pickled_files
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.report.data.setup import setup
@@ -247,7 +247,7 @@ def test_preflight_says_whose_code_will_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_trainer_leaves_beside_the_weights_is_no_pickle_that_is_loaded() -> None:
     names = ["model.safetensors", "rng_state_0.pth", "a/rng_state.pth", "openvino_model.bin", "pytorch_model.bin"]
-    assert pickles(names) == ["pytorch_model.bin"]
+    assert pickled_files(names) == ["pytorch_model.bin"]
 
 
 def test_a_text_that_yaml_ends_with_a_newline_is_one_line(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drafthouse.core.typed import typed
+from drafthouse.core.typed import with_verbs
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ from drafthouse.core.typed import typed
     ],
 )
 def test_a_wheel_has_verbs_and_a_clone_has_targets(text: str, expected: str) -> None:
-    assert typed(text, installed=True) == expected
-    assert typed(text, installed=False) == text
+    assert with_verbs(text, installed=True) == expected
+    assert with_verbs(text, installed=False) == text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drafthouse.host.nvidia_smi import listed, read_smi, rows
+from drafthouse.host.nvidia_smi import gpu_uuids, read_smi, rows
 from tests.gpu.level0 import STATE, load_problems, masked, state_problems
 
 UUIDS = ("GPU-6ba7b810-9dad-11d1-80b4-00c04fd430c8", "GPU-11112222-3333-4444-5555-666677778888")
@@ -15,8 +15,8 @@ def test_uuids_serial_numbers_and_addresses_are_masked_and_stay_readable() -> No
     text += f"1324923012345, 00000000:17:00.0, {UUIDS[0]}\n"
     clean = masked(text)
     assert not any(word in clean for word in (*UUIDS, "1324923012345", ":17:"))
-    assert listed(clean) == ["GPU-00000000-0000-0000-0000-000000000000", "GPU-00000000-0000-0000-0000-000000000001"]
-    assert clean.count(listed(clean)[0]) == 2
+    assert gpu_uuids(clean) == ["GPU-00000000-0000-0000-0000-000000000000", "GPU-00000000-0000-0000-0000-000000000001"]
+    assert clean.count(gpu_uuids(clean)[0]) == 2
     assert masked(clean) == clean
     assert masked("NVIDIA L4, 23034, 580.95.05, 8.9") == "NVIDIA L4, 23034, 580.95.05, 8.9"
 

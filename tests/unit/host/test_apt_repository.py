@@ -146,7 +146,7 @@ def test_a_pin_means_what_the_repository_has_signed(names: str, whose: str, shel
 
 @real_apt
 def test_a_pin_means_the_host_of_a_repository_without_a_name(tmp_path: Path) -> None:
-    assert apt_repository._whose(REPOSITORY, apt_repository._own_index(tmp_path)) == 'origin "made.invalid"'
+    assert apt_repository._pin_target(REPOSITORY, apt_repository._index_options(tmp_path)) == 'origin "made.invalid"'
 
 
 @pytest.mark.parametrize("fingerprint", ["", "DEADBEEF", f"{'A' * 40},{'B' * 40}", f"/other.asc {'A' * 40}"])
@@ -202,4 +202,4 @@ def test_a_repository_that_another_file_names(file: str, text: str, named: bool,
     path = tmp_path / "etc/apt" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert apt_repository._named_elsewhere(REPOSITORY, tmp_path) == (str(path) if named else "")
+    assert apt_repository._other_source_file(REPOSITORY, tmp_path) == (str(path) if named else "")

@@ -46,19 +46,19 @@ def listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen]:
 
 
 def test_dockers_program_of_a_container_that_just_ended_is_no_stranger(listen: Listen, tmp_path: Path) -> None:
-    assert port_holder.stranger_at(listen("docker-proxy", 1.0), "127.0.0.1", tmp_path) is None
+    assert port_holder.foreign_listener(listen("docker-proxy", 1.0), "127.0.0.1", tmp_path) is None
 
 
 def test_dockers_program_that_stays_is_one(listen: Listen, tmp_path: Path) -> None:
     port = listen("docker-proxy", 30.0)
-    found = port_holder.stranger_at(port, "127.0.0.1", tmp_path, proxy_s=1.0)
+    found = port_holder.foreign_listener(port, "127.0.0.1", tmp_path, proxy_s=1.0)
     assert found is not None and f"port {port} is taken" in found.found and "docker-proxy" in found.found
 
 
 def test_another_program_is_one_at_once(listen: Listen, tmp_path: Path) -> None:
-    found = port_holder.stranger_at(listen("a-server", 1.0), "127.0.0.1", tmp_path)
+    found = port_holder.foreign_listener(listen("a-server", 1.0), "127.0.0.1", tmp_path)
     assert found is not None and "a-server" in found.found
 
 
 def test_nobody_is_none(tmp_path: Path) -> None:
-    assert port_holder.stranger_at(free_port(), "127.0.0.1", tmp_path) is None
+    assert port_holder.foreign_listener(free_port(), "127.0.0.1", tmp_path) is None

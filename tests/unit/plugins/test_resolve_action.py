@@ -73,7 +73,7 @@ def test_the_facts_of_every_profile_are_small(profile: str) -> None:
     [("cpu-smollm2-ngram", "local", "a1fcc7beba275903"), ("rtx6000-qwen-eagle3", "workstation", "4e722cfb22f94ae6")],
 )
 def test_the_key_of_kept_results_changes_only_with_what_is_measured(profile: str, inventory: str, key: str) -> None:
-    """Written down when vLLM began to count the drafts of each answer: who changes a key has old results measured anew."""
+    """Written down when vLLM began to count an answer's drafts: who changes a key has old results measured anew."""
     site = {**site_of_inventory(inventory), "home": "/opt/drafthouse", "models_dir": "/opt/drafthouse/models"}
     then = {"suites": ["mixed", "articles"], "once": ["articles"], "prompts_per_kind": {"declared": 6, "others": 3}}
     more = {"experiment": then} if inventory == "local" else {}

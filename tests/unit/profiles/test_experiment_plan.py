@@ -19,7 +19,7 @@ from drafthouse.profiles.experiment_plan import asking_of, steps_of_round
 from drafthouse.profiles.planned_types import PlannedExperiment
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
-from drafthouse.prompts.prompt_plan import Asking, asked_in_round, fresh_counts, ordered
+from drafthouse.prompts.prompt_plan import Asking, fresh_counts, prompt_order, round_prompts
 
 LARGE, SMALL = "rtx6000-qwen-eagle3", "cpu-smollm2-ngram"
 
@@ -133,11 +133,11 @@ def test_prompts_that_are_too_few_are_shared_by_the_first_rounds() -> None:
 
 
 def test_what_one_round_asks_of_a_large_pool_is_in_balance() -> None:
-    order = ordered({"chat": 60, "code": 60}, dict.fromkeys(("chat", "code"), (0.0, 0.6)))
+    order = prompt_order({"chat": 60, "code": 60}, dict.fromkeys(("chat", "code"), (0.0, 0.6)))
     asking = Asking(("chat", "code"), 6, (10, 10, 20, 4, 20, 20), 1)
     seen: Counter[Any] = Counter()
     for number in range(1, 7):
-        own = asked_in_round(order, asking, number)
+        own = round_prompts(order, asking, number)
         seen.update((prompt.kind, prompt.temperature) for prompt in own)
         # Anchors lie at even distances.
         places = [own.index(anchor) for anchor in order[:6]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.profiles.overrides import changed, laid_over
+from drafthouse.profiles.overrides import laid_over, with_overrides
 
 PROFILE: Any = {"title": "t", "speculation": {"method": "a", "draft": "d", "options": {"x": 1}}, "serve": {"k": [1]}}
 
@@ -34,7 +34,7 @@ def test_a_null_stays_or_takes_the_key_away(more: Any, kept: Any, applied: Any) 
 
 def test_a_changed_profile_shares_nothing_with_the_one_it_was() -> None:
     before = copy.deepcopy(PROFILE)
-    new: Any = changed(PROFILE, {"speculation": {"draft": None, "method": "b"}})
+    new: Any = with_overrides(PROFILE, {"speculation": {"draft": None, "method": "b"}})
     assert new["speculation"] == {"method": "b", "options": {"x": 1}}
     new["serve"]["k"].append(2)
     new["speculation"]["options"]["x"] = 3

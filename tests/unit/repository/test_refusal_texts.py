@@ -21,7 +21,7 @@ from drafthouse.core.errors import DrafthouseError, Problem, describe
 from drafthouse.host.docker.daemon_json import parse
 from drafthouse.host.env_recipe import EnvRecipe, require_pins
 from drafthouse.host.firewall import means, rules
-from drafthouse.host.port_holder import taken
+from drafthouse.host.port_holder import port_taken
 from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.failure_summary import gate_problems
 from drafthouse.operate.tunnel import way_to
@@ -74,6 +74,7 @@ def judged() -> list[Problem]:
     return gate_problems(report, "small", "auto")
 
 
+NFTABLES = means.FirewallFacts(False, ("iptables",), docker_backend="nftables")
 CASES: dict[str, Callable[[], object]] = {
     "a verb": lambda: main.main(["tne"]),
     "an option": lambda: tune.options().parse_args(["small", "--no-such"]),
@@ -94,11 +95,11 @@ CASES: dict[str, Callable[[], object]] = {
     "a box that has nothing": preflight,
     "musl and no Docker": lambda: preflight(glibc="", has_docker=False, can_make_environments=False),
     "another run": lambda: [run_lease.refused(LEASE, "/opt/drafthouse")],
-    "a port in use": lambda: [taken(8000, HTTP_SERVER, "127.0.0.1")],
+    "a port in use": lambda: [port_taken(8000, HTTP_SERVER, "127.0.0.1")],
     "several hosts": lambda: way_to({"one": NO_NAME, "two": NO_NAME}, "", "inventory/vastai"),
     "a host": lambda: way_to({"one": NO_NAME}, "tow", "inventory/vastai"),
     "the firewall's wishes": lambda: rules.wishes([22, 70000], ["10.0.0.0/8x"], ["a b"], [22]),
-    "the firewall's means": lambda: means.refusals(means.Means(False, ("iptables",), docker_backend="nftables")),
+    "the firewall's means": lambda: means.refusals(NFTABLES),
     "daemon.json": lambda: parse(b'{"log-driver": "a", "log-driver": "b"}'),
     "an environment": lambda: require_pins(EnvRecipe("/opt/env", ["vllm"])),
     "no key of vast.ai": lambda: key_of_environment({}, Path("/home/none")),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.crossover import crossovers_of
 from drafthouse.analysis.words import RULE
 from drafthouse.bench.sweep.store import read_ladder
 from drafthouse.bench.sweep.text import ladder_lines
@@ -21,7 +21,7 @@ from drafthouse.report.archive import history_rows, read_kept
 from drafthouse.report.compare.diff import compare
 from drafthouse.report.terminal import verdict_table
 from drafthouse.serving.history import read_history
-from drafthouse.serving.releases import current, damaged_releases, earlier, read_release
+from drafthouse.serving.releases import current_server, damaged_releases, earlier_release, read_release
 
 KEPT = Path(__file__).parent / "still_read"
 NAME = "cpu-smollm2-ngram/20261121-111742-box-7"
@@ -96,7 +96,7 @@ def test_a_ladder_is_shown_with_its_crossover() -> None:
     kept = ladder.get("crossover") or {}
     words = {kind: one["word"] for kind, one in kept.items()}
     assert words
-    assert {kind: one["word"] for kind, one in fill(ladder).items()} == words
+    assert {kind: one["word"] for kind, one in crossovers_of(ladder).items()} == words
 
 
 def test_a_report_that_suggests_a_switch_by_batch_size_is_read(reports: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_sweep_of_several_client_processes_through_a_front_is_read(tmp_path: P
     file.write_text(json.dumps(ladder))
     read = read_ladder(file)
     assert ladder_lines(read) == ladder_lines(read_ladder(KEPT / "report" / "ladder.json"))
-    assert fill(read)  # judged by the rule of today
+    assert crossovers_of(read)  # judged by the rule of today
 
 
 @pytest.mark.parametrize("inventory", ["local", "workstation", "vastai"])
@@ -141,11 +141,11 @@ def test_a_box_knows_what_it_served() -> None:
     home = KEPT / "box"
     assert [event["event"] for event in read_history(home)] == ["served"]
     assert damaged_releases(home) == []
-    now = current(home)
+    now = current_server(home)
     assert now is not None
     assert (now["release"], now["arm"]) == ("0001", "baseline")
     release = read_release(home, "0001")
     assert release.resolved["profile"] == "cpu-smollm2-ngram"
     running: Any = release.running["baseline"]
     assert running == {"command": ["serve.sh"]}
-    assert earlier(home) is None
+    assert earlier_release(home) is None

@@ -19,15 +19,15 @@ from drafthouse.serving import history
 from drafthouse.serving.history import add_event, events_of, put_ballast
 from drafthouse.serving.releases import (
     damaged_releases,
-    earlier,
-    identity,
+    earlier_release,
+    identity_of,
     keep_release,
     prune_releases,
     read_release,
     release_ids,
     weights_kept,
 )
-from tests.support.loosely import current, read_history
+from tests.support.loosely import current_server, read_history
 
 pytestmark = pytest.mark.processes
 
@@ -57,29 +57,29 @@ def served(home: Path, name: str, arm: str = "speculative", **more: str) -> str:
 
 def test_nothing_is_known_of_a_bare_box(tmp_path: Path) -> None:
     assert read_history(tmp_path) == []
-    assert current(tmp_path) is None
-    assert (release_ids(tmp_path), earlier(tmp_path), damaged_releases(tmp_path)) == ([], None, [])
+    assert current_server(tmp_path) is None
+    assert (release_ids(tmp_path), earlier_release(tmp_path), damaged_releases(tmp_path)) == ([], None, [])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_should_serve_follows_the_events(tmp_path: Path) -> None:
     first = served(tmp_path, "one")
-    now = current(tmp_path)
+    now = current_server(tmp_path)
     assert now is not None
     assert {key: value for key, value in now.items() if key != "at"} == {
         "release": first, "profile": "small", "arm": "speculative", "engine": "vllm", "version": "1",
     }  # fmt: skip
     add_event(tmp_path, "refused", profile="small", why="it died")
-    assert current(tmp_path) == now
+    assert current_server(tmp_path) == now
     add_event(tmp_path, "switched", release=first, arm="baseline", why="it does not pay")
-    changed = current(tmp_path)
+    changed = current_server(tmp_path)
     assert changed is not None
     assert (changed["release"], changed["arm"], changed["version"]) == (first, "baseline", "1")
     add_event(tmp_path, "ended", release=first, why="make stop")
-    assert current(tmp_path) is None
+    assert current_server(tmp_path) is None
     # Nothing serves whose arm could change.
     add_event(tmp_path, "switched", arm="speculative")
-    assert current(tmp_path) is None
+    assert current_server(tmp_path) is None
 
 
 @pytest.mark.parametrize("torn", ['{"at": 5, "event": "ended"}', '{"at": 5, "ev', "\0\0\0\0"])
@@ -88,7 +88,7 @@ def test_a_last_line_without_its_end_never_came_to_be(tmp_path: Path, torn: str)
     path = tmp_path / "served" / "history.jsonl"
     with path.open("a") as stream:
         stream.write(torn)
-    assert (current(tmp_path) or {})["release"] == first
+    assert (current_server(tmp_path) or {})["release"] == first
     assert all(event is not None for _, event in events_of(path.read_text()))
     add_event(tmp_path, "switched", arm="baseline")
     assert [event["event"] for event in read_history(tmp_path)] == ["served", "switched"]
@@ -100,7 +100,7 @@ def test_a_line_that_is_no_event_is_named_and_stops_nothing(tmp_path: Path, line
     first = served(tmp_path, "one")
     path = tmp_path / "served" / "history.jsonl"
     path.write_text(f"{line}\n{path.read_text()}")
-    assert (current(tmp_path) or {})["release"] == first
+    assert (current_server(tmp_path) or {})["release"] == first
     assert [number for number, event in events_of(path.read_text()) if event is None] == [1]
 
 
@@ -124,15 +124,15 @@ def test_what_serves_is_known_however_much_came_after_it(tmp_path: Path, monkeyp
     first = served(tmp_path, "one")
     for number in range(31):
         add_event(tmp_path, "switched", release=first, arm=("baseline", "speculative")[number % 2], number=number)
-    now = current(tmp_path)
+    now = current_server(tmp_path)
     assert now is not None
     assert (now["release"], now["arm"], now["version"]) == (first, "baseline", "1")
     assert len(read_history(tmp_path)) <= 11
     add_event(tmp_path, "ended", release=first)
     for _ in range(21):
         add_event(tmp_path, "refused")
-    assert current(tmp_path) is None
-    assert earlier(tmp_path) is None
+    assert current_server(tmp_path) is None
+    assert earlier_release(tmp_path) is None
 
 
 ADD_MANY = """
@@ -184,7 +184,7 @@ def test_the_same_files_are_the_same_release(tmp_path: Path) -> None:
 )
 def test_what_is_put_on_the_box_makes_another_release(change: Any) -> None:
     changed: Any = {**resolved(), **change}
-    assert identity(changed) != identity(resolved())
+    assert identity_of(changed) != identity_of(resolved())
 
 
 def test_a_release_that_was_half_written_is_none(tmp_path: Path) -> None:
@@ -238,24 +238,24 @@ def test_one_that_was_refused_later_is_not_what_served_last(tmp_path: Path) -> N
 
 def test_back_means_the_one_that_served_before(tmp_path: Path) -> None:
     made = [served(tmp_path, f"n{number}") for number in range(3)]
-    assert earlier(tmp_path) == made[1]
+    assert earlier_release(tmp_path) == made[1]
     add_event(tmp_path, "rolled_back", **read_release(tmp_path, made[1]).facts("speculative"))
-    assert earlier(tmp_path) == made[0]
+    assert earlier_release(tmp_path) == made[0]
     add_event(tmp_path, "rolled_back", **read_release(tmp_path, made[0]).facts("speculative"))
-    assert earlier(tmp_path) is None
+    assert earlier_release(tmp_path) is None
     # It came back after it was away: that is no change.
     add_event(tmp_path, "served", **read_release(tmp_path, made[0]).facts("speculative"))
-    assert earlier(tmp_path) is None
+    assert earlier_release(tmp_path) is None
     # Those that were left by going back are no better for it.
     new = served(tmp_path, "new")
-    assert earlier(tmp_path) == made[0]
+    assert earlier_release(tmp_path) == made[0]
     add_event(tmp_path, "refused", release=made[2])
     add_event(tmp_path, "switched", release=new, arm="baseline")
     add_event(tmp_path, "ended", **read_release(tmp_path, new).facts("baseline"))
-    assert earlier(tmp_path) == made[0]
+    assert earlier_release(tmp_path) == made[0]
     # What is not kept any more is passed over.
     shutil.rmtree(tmp_path / "served" / "releases" / made[0])
-    assert earlier(tmp_path) is None
+    assert earlier_release(tmp_path) is None
 
 
 def test_weights_of_kept_releases_are_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

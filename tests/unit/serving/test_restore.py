@@ -37,7 +37,7 @@ from drafthouse.serving.restore import (
     switch_arm,
 )
 from tests.support.little_box import Box, little_box
-from tests.support.loosely import current, read_history
+from tests.support.loosely import current_server, read_history
 
 pytestmark = pytest.mark.processes
 
@@ -127,7 +127,7 @@ def test_back_and_back_again(box: Box) -> None:
         box.serve(box.resolved(name))
     assert roll_back(box.home, why="make rollback")[0]["release"] == "0002"
     assert box.said() == "two-speculative"
-    assert (current(box.home) or {})["release"] == "0002"
+    assert (current_server(box.home) or {})["release"] == "0002"
     assert roll_back(box.home)[0]["release"] == "0001"
     with pytest.raises(DrafthouseError, match="no earlier release"):
         roll_back(box.home)
@@ -157,7 +157,7 @@ def test_an_earlier_release_that_does_not_serve_any_more(box: Box, name: str, wh
     assert why in one.found
     assert two.found.startswith("the last good server runs again: release 0002")
     assert box.said() == "two-speculative"
-    assert (current(box.home) or {})["release"] == "0002"
+    assert (current_server(box.home) or {})["release"] == "0002"
 
 
 def test_arms_change_and_change_back(box: Box) -> None:
@@ -232,7 +232,7 @@ def test_what_dies_after_a_while_does_not_replace_what_serves(box: Box) -> None:
     box.start(two, "speculative")
     with pytest.raises(DrafthouseError, match="the speculative arm died"):
         accept(box.home, two, "speculative", "why", lives_s=60)
-    assert (current(box.home) or {})["release"] == "0001"
+    assert (current_server(box.home) or {})["release"] == "0001"
 
 
 def test_what_lives_replaces_it_and_the_first_one_need_not_wait(box: Box) -> None:
@@ -247,7 +247,7 @@ def test_what_lives_replaces_it_and_the_first_one_need_not_wait(box: Box) -> Non
     put_back_s = time.monotonic()
     accept(box.home, two, "speculative", "why", lives_s=3)
     assert time.monotonic() - put_back_s > 1.5
-    assert (current(box.home) or {})["release"] == "0002"
+    assert (current_server(box.home) or {})["release"] == "0002"
 
 
 def test_progress_is_told(box: Box) -> None:
@@ -428,7 +428,7 @@ def test_what_is_recorded_is_what_is_defined_of_the_image_that_ran(box: Box, eng
     """The arm that served, and the other one of its release."""
     one = contained(box.resolved("one"))
     engine.add("speculative")
-    recorded = containers.record(one, "speculative")
+    recorded = containers.record_of_present(one, "speculative")
     kept = recorded if arm == "speculative" else containers.record_of_image(recorded["Image"], one, arm)
     assert kept["Image"] == "sha256:1"
     containers.run_alone(arm, kept)

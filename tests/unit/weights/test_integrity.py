@@ -15,12 +15,12 @@ import pytest
 from drafthouse.weights.integrity import (
     EndedError,
     Note,
-    as_verified,
+    all_as_verified,
     digest,
+    note_entry,
     note_file,
     read_note,
-    stamp,
-    verified,
+    stamp_of,
     write_note,
 )
 
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def noted(file: Path) -> Note:
-    entry = verified(file, hashlib.sha256(DATA).hexdigest(), None)
+    entry = note_entry(file, hashlib.sha256(DATA).hexdigest(), None)
     return Note("who", "org/model", "main", "a" * 40, complete=True, files={file.name: entry})
 
 
@@ -59,7 +59,7 @@ def test_reading_can_be_ended_and_follows_no_link(file: Path) -> None:
     link.symlink_to(file)
     with pytest.raises(OSError, match="symbolic links"):
         digest(link)
-    assert stamp(link) is None
+    assert stamp_of(link) is None
 
 
 def test_a_note_comes_back_as_it_was_written(file: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_note_comes_back_as_it_was_written(file: Path) -> None:
     write_note(file.parent, note)
     assert read_note(file.parent) == note
     assert [path.name for path in file.parent.parent.iterdir()] == ["model", "model.drafthouse.json"]
-    assert as_verified(note, file.parent)
+    assert all_as_verified(note, file.parent)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_of_an_older_note_only_the_identity_is_known(file: Path) -> None:
     old = {"identity": "who", "files": {"model/a.safetensors": [found.st_size, found.st_mtime_ns]}}
     note_file(file.parent).write_text(json.dumps(old))
     assert read_note(file.parent) == Note("who")
-    assert not as_verified(read_note(file.parent), file.parent)
+    assert not all_as_verified(read_note(file.parent), file.parent)
 
 
 def test_whatever_changes_a_file_changes_its_stamp(file: Path) -> None:
@@ -104,25 +104,25 @@ def test_whatever_changes_a_file_changes_its_stamp(file: Path) -> None:
     kept = file.with_name("kept")
     file.rename(kept)
     copy.rename(file)
-    assert not as_verified(note, file.parent)  # the same size and time: another inode
+    assert not all_as_verified(note, file.parent)  # the same size and time: another inode
     kept.replace(file)
-    assert as_verified(note, file.parent)
+    assert all_as_verified(note, file.parent)
     os.utime(file)
-    assert not as_verified(note, file.parent)
+    assert not all_as_verified(note, file.parent)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert as_verified(note, file.parent)
+    assert all_as_verified(note, file.parent)
     with file.open("ab") as stream:
         stream.write(b"x")
-    assert not as_verified(note, file.parent)
+    assert not all_as_verified(note, file.parent)
     file.unlink()
-    assert not as_verified(note, file.parent)
+    assert not all_as_verified(note, file.parent)
 
 
 def test_nothing_noted_is_nothing_verified(file: Path) -> None:
-    assert not as_verified(Note(), file.parent)
+    assert not all_as_verified(Note(), file.parent)
     note = noted(file)
     note.complete = False
-    assert not as_verified(note, file.parent)
+    assert not all_as_verified(note, file.parent)
 
 
 def test_two_hundred_large_files_cost_a_stat_each(tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_two_hundred_large_files_cost_a_stat_each(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.safetensors"
         with path.open("wb") as stream:
             stream.truncate(300_000_000)
-        files[path.name] = verified(path, "0" * 64, None)
+        files[path.name] = note_entry(path, "0" * 64, None)
     note = Note("who", complete=True, files=files)
     write_note(tmp_path, note)
     begun = time.monotonic()
     digest(tmp_path / "0.safetensors")
     one = time.monotonic() - begun
     begun = time.monotonic()
-    assert as_verified(read_note(tmp_path), tmp_path)
+    assert all_as_verified(read_note(tmp_path), tmp_path)
     # Less than a tenth of what reading them all would take.
     assert time.monotonic() - begun < 20 * one

@@ -12,7 +12,7 @@ import pytest
 
 from drafthouse.weights.gguf_header import type_name
 from drafthouse.weights.inspect import INDEX
-from drafthouse.weights.live_head import LiveHead, check_head_on_disk, compare
+from drafthouse.weights.live_head import ExpectedHead, check_head_on_disk, compare
 from tests.support.head_checkpoints import BODY, HEAD, MTP, NEXTN, safetensors, write_gguf
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def shards(folder: Path, *of: dict[str, str]) -> Path:
 
 def said(path: Path, head: BuiltinHead = MTP) -> list[str]:
     """Code and words of what is wrong with the head at a path."""
-    return [f"{problem.code}: {problem.found}" for problem in check_head_on_disk(LiveHead.of(head, path), path)]
+    return [f"{problem.code}: {problem.found}" for problem in check_head_on_disk(ExpectedHead.of(head, path), path)]
 
 
 # --- the comparison -------------------------------------------------------------------------------------

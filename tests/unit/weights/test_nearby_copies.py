@@ -52,7 +52,7 @@ class Told:
 def bring(
     place: NearbyFolder, part: Path, sha256: str | None = SHA256, git: str | None = None, size: int | None = len(DATA)
 ) -> bool:
-    return place.bring(NAME, part, size, sha256, git, Told())
+    return place.fill_part(NAME, part, size, sha256, git, Told())
 
 
 def test_no_settings_no_place() -> None:
@@ -62,7 +62,7 @@ def test_no_settings_no_place() -> None:
 
 def test_a_file_is_brought_by_either_hash(there: Path, part: Path) -> None:
     told = Told()
-    assert folder_place(there).bring(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).fill_part(NAME, part, len(DATA), SHA256, None, told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA)
     part.unlink()
@@ -76,7 +76,7 @@ def test_what_was_begun_is_gone_on_with(there: Path, part: Path) -> None:
     part.parent.mkdir(parents=True)
     part.write_bytes(DATA[:7_000_001])
     told = Told()
-    assert folder_place(there).bring(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).fill_part(NAME, part, len(DATA), SHA256, None, told)
     assert part.read_bytes() == DATA
     assert told.most == len(DATA) - 7_000_001
 
@@ -86,7 +86,7 @@ def test_a_wrong_beginning_is_thrown_away(there: Path, part: Path, begun: bytes)
     part.parent.mkdir(parents=True)
     part.write_bytes(begun)
     told = Told()
-    assert folder_place(there).bring(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).fill_part(NAME, part, len(DATA), SHA256, None, told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA) - len(begun)
 

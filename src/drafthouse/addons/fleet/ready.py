@@ -2,10 +2,11 @@
 
     python drafthouse-HASH.pyz ready HOME
 
-It answers 503 if the box was taken out of traffic (`serving/out_of_traffic.py`) or its engine generates no tokens, else
-200. If the engine's token counter has not risen for 10 s, the program requests one token; two failures in a row give
-503. A late token is no failure if the counter rises meanwhile: the engine is busy. The program listens on a Unix
-socket; the gateway passes on the status, and not the body with the reason. Standard library only, Python 3.10.
+A fleet is several boxes behind one address, the front; each has a gateway in front of its engine. The program answers
+503 if the box was taken out of traffic (`serving/out_of_traffic.py`), is being measured, or its engine generates no
+tokens; else 200. If the engine's token counter has not risen for 10 s, the program requests one token; two failures in
+a row give 503. A late token is no failure if the counter rises meanwhile: the engine is busy. The program listens on a
+Unix socket; the gateway passes on the status, and not the body with the reason. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ from ..gateway_door import ready_socket
 from ..watchdog.switch import is_measured
 from .traffic import Order, order_of, traffic_of
 
-#: Seconds without a new token until one is requested; pause between requests after a failure.
-QUIET_S, AGAIN_S = 10.0, 2.0
-#: Timeout of the requested token; timeout of the engine's health page; pause between two looks. In seconds.
-ANSWER_S, HEALTH_S, LOOK_S = 30.0, 1.0, 1.0
+# All in seconds.
+QUIET_S = 10.0  # without a new token until one is requested
+AGAIN_S = 2.0  # at least between two requests for a token
+ANSWER_S = 30.0  # timeout of the requested token
+HEALTH_S = 1.0  # timeout of the engine's health page
+LOOK_S = 1.0  # between two looks at the counters
 FAILURES = 2  # in a row, until the box is not ready
 
 
 class Readiness:
-    """The readiness of one box's engine. Tests pass ``clock`` and ``ask``."""
+    """The readiness of one box's engine.
+
+    Tests pass ``clock`` and ``ask``, which requests a token and returns why that failed, '' if it did not.
+    """
 
     def __init__(
         self,
@@ -46,26 +52,27 @@ class Readiness:
         ask: Callable[[Order], str] | None = None,
     ) -> None:
         self.home, self.clock, self.ask = home, clock, ask or token_failure
-        self.answered_s = clock() - QUIET_S  # time of the last new token; initially so that one is requested at once
-        self.asked_s = clock() - AGAIN_S
-        self.generated: float | None = None  # tokens since the engine's start
-        self.failures, self.failure = 0, ""
+        self.last_token_s = clock() - QUIET_S  # time of the last new token; at first so long ago that one is requested
+        self.last_request_s = clock() - AGAIN_S  # time of the last request for a token
+        self.generated: float | None = None  # tokens since the engine's start; None: not read yet, or not readable
+        self.failures, self.failure = 0, ""  # in a row, and why the last one failed
 
     def look(self) -> None:
         """Read the engine's counters, and request a token if there was no new one for `QUIET_S`."""
+        # Leave such an engine alone; the first look afterwards requests a token at once.
         if reasons_out(self.home) or is_measured(self.home):
-            self.failures, self.failure, self.answered_s = 0, "", self.clock() - QUIET_S
+            self.failures, self.failure, self.last_token_s = 0, "", self.clock() - QUIET_S
             return
         order = order_of(self.home)
-        self._count(order)
-        now = self.clock()
-        if now - self.answered_s < QUIET_S or now - self.asked_s < AGAIN_S:
+        self._read_counter(order)
+        now_s = self.clock()
+        if now_s - self.last_token_s < QUIET_S or now_s - self.last_request_s < AGAIN_S:
             return
-        self.asked_s = now
+        self.last_request_s = now_s
         failure = self.ask(order)
-        has_worked = self._count(order)  # read now, so that the requested token does not count at the next look
+        has_worked = self._read_counter(order)  # read now, so that the requested token does not count at the next look
         if has_worked or not failure:
-            self._note_answer()
+            self._note_token()
         else:
             self.failures, self.failure = self.failures + 1, failure
 
@@ -79,10 +86,10 @@ class Readiness:
             return self.failure
         return health_failure(order_of(self.home))
 
-    def _note_answer(self) -> None:
-        self.answered_s, self.failures, self.failure = self.clock(), 0, ""
+    def _note_token(self) -> None:
+        self.last_token_s, self.failures, self.failure = self.clock(), 0, ""
 
-    def _count(self, order: Order) -> bool:
+    def _read_counter(self, order: Order) -> bool:
         """Read the engine's token counter; return True if it has risen since the last time."""
         try:
             generated = (traffic_of(order) or {}).get("output_tokens")
@@ -91,7 +98,7 @@ class Readiness:
         has_worked = generated is not None and self.generated is not None and generated > self.generated
         self.generated = generated
         if has_worked:
-            self._note_answer()
+            self._note_token()
         return has_worked
 
 

@@ -31,11 +31,11 @@ _READ_S = 10.0
 
 
 class Order(TypedDict):
-    """The addresses of a box's engine: its base URL, the paths of health page and counters, the model, the key."""
+    """The order, a file of settings that the Ansible role writes: how to reach the box's engine."""
 
     base_url: str
-    health: str
-    metrics_path: str
+    health: str  # path of the health page
+    metrics_path: str  # path of the counters
     model: str
     key_file: str
 
@@ -90,7 +90,7 @@ def take_out(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Moved:
-    """Take the box out of traffic for ``owner``, and wait at most ``wait_s`` seconds for the running requests.
+    """Take the box out of traffic for ``owner``, and wait FRONT_S to ``wait_s`` seconds for the running requests.
 
     If the engine does not report them, wait the whole time. Raises DrafthouseError if requests still run. Then the file
     of a run is removed, because that run ends; the file of a person's drain stays.
@@ -106,10 +106,12 @@ def take_out(
         running = running_in(order)
         waited = clock() - begun
         idle_looks = idle_looks + 1 if running == 0 else 0
+        # Before FRONT_S the front may still send requests to an idle box.
         if idle_looks > 1 and waited >= FRONT_S:
             return Moved(changed, running, waited)
         if waited < max(wait_s, FRONT_S):
             continue
+        # The time is over: idle at the last look is enough, and so is an engine that does not report requests (None).
         if not running:
             return Moved(changed, running, waited)
         do = "wait and do it again, or stop the server, which aborts them"

@@ -7,7 +7,8 @@ multiple of the speed without drafting.
 A decision is one of
 
 - `hold`: do nothing, with the reason;
-- `off`: the gain was below the threshold ``off_below`` for ``patience_s`` seconds of drafting traffic;
+- `off`: switch speculation off, because the gain was below the threshold ``off_below`` for ``patience_s`` seconds of
+  drafting traffic, or because a trial failed;
 - `trial`: switch speculation on to measure it again, because the earlier acceptance rate would pay at the present load,
   or because a waiting time is over, which doubles after each failed trial;
 - `on`: a trial has shown that it pays, or (in the mode `report`) it pays again.
@@ -49,54 +50,45 @@ class Rules:
 
 @dataclass(frozen=True)
 class Window:
-    """The counts of an engine between two reads of its counters.
+    """The counts of an engine between two reads of its counters; None for what the engine does not count."""
 
-    ``drafted`` and ``accepted`` are draft tokens, ``tokens`` output tokens, ``load`` the running requests at the second
-    read; None for what the engine does not count. ``missing``: why there are no counts. ``restarted``: a new server.
-    """
-
-    seconds: float
-    drafted: int = 0
-    accepted: int = 0
-    drafts: int | None = None
-    tokens: int | None = None
-    load: float | None = None
-    missing: str = ""
-    restarted: bool = False
+    seconds: float  # between the reads
+    drafted: int = 0  # draft tokens
+    accepted: int = 0  # of the draft tokens
+    drafts: int | None = None  # drafts, each of up to K tokens
+    tokens: int | None = None  # output tokens
+    load: float | None = None  # running requests at the second read
+    missing: str = ""  # why there are no counts, '' if there are
+    restarted: bool = False  # True if the server is another one than at the first read
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The state of the decisions, which `journal.py` saves so that a restart loses nothing.
-
-    ``clock_s``: seconds since the watch began; ``changed_s``: the clock at the last change of the server. ``low_s`` and
-    ``high_s``: seconds of drafting traffic with a gain below ``off_below``, and of ``on_above`` or more. ``seen``: the
-    last traffic with a gain: (output tokens, draft tokens, accepted tokens). ``windows``: (clock at its end, window).
-    """
+    """The state of the decisions, which `journal.py` saves so that a restart loses nothing."""
 
     phase: str = ON
-    clock_s: float = 0.0
-    changed_s: float = 0.0
-    low_s: float = 0.0
-    high_s: float = 0.0
-    failed_trials: int = 0
-    seen: tuple[float, float, float] | None = None
-    windows: tuple[tuple[float, Window], ...] = ()
+    clock_s: float = 0.0  # seconds since the watch began
+    changed_s: float = 0.0  # the clock at the last change of the server
+    low_s: float = 0.0  # seconds of drafting traffic with a gain below ``off_below``
+    high_s: float = 0.0  # the same with a gain of ``on_above`` or more
+    failed_trials: int = 0  # in a row
+    seen: tuple[float, float, float] | None = None  # output, draft and accepted tokens of the last traffic with a gain
+    windows: tuple[tuple[float, Window], ...] = ()  # (clock at its end, window)
 
 
 class Numbers(TypedDict, total=False):
-    """The figures of a decision; times in seconds, rates are fractions, ``load`` is the mean of running requests."""
+    """The figures of a decision, over the summed windows; times in seconds, rates are fractions."""
 
     phase: str
-    seconds: float
-    load: float | None
-    load_measured: bool
-    tokens: int
+    seconds: float  # of all windows
+    load: float | None  # the mean of running requests; None: no window had any
+    load_measured: bool  # whether the costs were measured at this load, or at loads on both sides of it
+    tokens: int  # output tokens
     drafted: int
     accepted: int
-    acceptance: float | None
-    break_even: float
-    break_even_length: float
+    acceptance: float | None  # None: nothing was drafted
+    break_even: float  # the acceptance rate above which speculation pays
+    break_even_length: float  # the same as a mean acceptance length
     gain: float
     low_s: float
     since_change_s: float
@@ -133,8 +125,9 @@ def as_declared(made: Kind) -> Kind:
         accepted = declared
         if declared in (float, float | None):
             accepted = declared | int  # JSON writes 1.0 as 1
-        plain = (str, bool, int, str | None, int | None, float | int, float | int | None)
-        if accepted in plain and not isinstance(value, accepted):
+        # Nested values, such as the windows, are checked where they are read.
+        checked_types = (str, bool, int, str | None, int | None, float | int, float | int | None)
+        if accepted in checked_types and not isinstance(value, accepted):
             raise TypeError(f"{name}: {value!r}")
     return made
 
@@ -145,7 +138,7 @@ def decide(
     """Add a window to the memory, and return the new memory and the decision; ``tokens`` is K, the tokens of a draft.
 
     ``always_drafts``: the engine drafts in the phase OFF too (the mode `report` switches nothing), so no trial is
-    needed. The caller applies a decision to the memory with `settled` once it has been carried out.
+    needed. The caller applies a decision to the memory with `after_decision` once it has been carried out.
     """
     memory = _with_window(rules, memory, window)
     windows = [kept_window for _, kept_window in memory.windows]
@@ -164,6 +157,7 @@ def decide(
         word, code, why = _while_off(rules, points, memory, windows, load, left_s)
         return answer(word, code, why)
     if counts.drafted < rules.least_drafted:
+        # A whole time window without drafts: the seconds counted before are not of the present traffic.
         if not counts.drafted:
             memory = replace(memory, low_s=0.0, high_s=0.0)
         traffic = "no traffic"
@@ -198,17 +192,17 @@ def _while_drafting(
     return HOLD, "patience", figures
 
 
-def settled(memory: Memory, decision: Decision) -> Memory:
+def after_decision(memory: Memory, decision: Decision) -> Memory:
     """The memory after a decision was carried out: its phase is the decision's word."""
     failed = memory.failed_trials
     if decision.word == ON:
         failed = 0
     elif decision.code == "trial_failed":
         failed += 1
-    return changed(replace(memory, phase=decision.word, failed_trials=failed))
+    return after_change(replace(memory, phase=decision.word, failed_trials=failed))
 
 
-def changed(memory: Memory) -> Memory:
+def after_change(memory: Memory) -> Memory:
     """The memory after a change of the server, or a failed change: ``dwell_s`` begins, and all counts restart."""
     return replace(memory, changed_s=memory.clock_s, low_s=0.0, high_s=0.0, windows=())
 
@@ -217,7 +211,7 @@ def _with_window(rules: Rules, memory: Memory, window: Window) -> Memory:
     """The memory with one more window, and without those that are older than ``look_s``."""
     memory = replace(memory, clock_s=memory.clock_s + max(0.0, window.seconds))
     if window.restarted:
-        return changed(memory)
+        return after_change(memory)
     since = memory.clock_s - rules.look_s
     kept = tuple((at, kept_window) for at, kept_window in memory.windows if at > since)
     if not window.missing:
@@ -257,12 +251,13 @@ def _with_gain(rules: Rules, memory: Memory, window: Window, counts: Counts, gai
     seconds = 0.0
     if window.drafted:
         seconds = _drafting_s(memory.windows)
-    low, high = memory.low_s, memory.high_s
+    low_s, high_s = memory.low_s, memory.high_s
+    # A gain between the two thresholds changes neither, so that it does not undo what was seen before.
     if gain < rules.off_below:
-        low, high = low + seconds, 0.0
+        low_s, high_s = low_s + seconds, 0.0
     if gain >= rules.on_above:
-        low, high = 0.0, high + seconds
-    return replace(memory, low_s=low, high_s=high, seen=(counts.tokens, counts.drafted, counts.accepted))
+        low_s, high_s = 0.0, high_s + seconds
+    return replace(memory, low_s=low_s, high_s=high_s, seen=(counts.tokens, counts.drafted, counts.accepted))
 
 
 def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
@@ -290,6 +285,7 @@ def _while_off(
     wait_s = min(rules.trial_after_s * 2.0**memory.failed_trials, rules.trial_at_most_s)
     if off_s >= wait_s:
         return TRIAL, "time", f"speculation has been off for {off_s:.0f} s: current traffic may draft better"
+    # At least half of the time must be busy: a few busy windows say little about the load.
     busy_s = math.fsum(window.seconds for window in windows if window.load)
     if memory.seen and load and busy_s >= rules.look_s / 2:
         gain = gain_of(Counts(*memory.seen), cost_at(points, load)[0])
@@ -310,6 +306,7 @@ def _numbers(
     counts: Counts,
     load: float | None,
 ) -> Numbers:
+    # Costs are measured from one request on; an idle or lightly loaded engine counts as one.
     threshold = break_even(points, max(1.0, load or 1.0), tokens)
     acceptance = None
     if counts.drafted:
@@ -327,6 +324,7 @@ def _numbers(
         "acceptance": acceptance,
         "break_even": round(threshold["rate"], 4),
         "break_even_length": round(threshold["length"], 3),
+        # The break-even acceptance rate is the cost of a draft token in target steps (`break_even.py`).
         "gain": round(gain_of(counts, threshold["rate"]), 4),
         "low_s": round(memory.low_s, 1),
         "since_change_s": round(memory.clock_s - memory.changed_s, 1),

@@ -58,12 +58,12 @@ class Clocks(TypedDict):
 
 
 class Wish(TypedDict):
-    """A decision that waits for an idle moment; tried again at ``not_before_s`` of the memory's clock."""
+    """A decision that waits for an idle moment of the engine; its fields are those of `decision.Decision`."""
 
     word: str
     code: str
     why: str
-    not_before_s: NotRequired[float]
+    not_before_s: NotRequired[float]  # of the memory's clock: no attempt before
     pause_s: NotRequired[float]  # the pause after the next attempt, in seconds
 
 
@@ -95,22 +95,17 @@ class Line(LineBody):
 
 @dataclass(frozen=True)
 class State:
-    """The state that a restart of the watchdog keeps. ``clock``: the clocks at the last read; ``told``: the last order.
-
-    ``arm`` and ``started`` (unix seconds) are of the server that was seen last. ``wish`` is a decision that waits for
-    an idle moment, since ``wish_s`` of the memory's clock. ``under_way`` is a change that has begun. ``failures`` is
-    the number of failed changes in a row.
-    """
+    """The state that a restart of the watchdog keeps; `write_state` dumps every field."""
 
     memory: Memory
-    clock: Clocks
-    arm: str | None = None
-    started: float | None = None
-    wish: Wish | None = None
-    wish_s: float = 0.0
-    under_way: Change | None = None
-    failures: int = 0
-    told: Order | None = None
+    clock: Clocks  # at the last read of the counters
+    arm: str | None = None  # of the server that was seen last; None before the first look
+    started: float | None = None  # its start in unix seconds
+    wish: Wish | None = None  # a decision that waits for an idle moment
+    wish_s: float = 0.0  # since when it waits, on the memory's clock
+    under_way: Change | None = None  # a change that has begun
+    failures: int = 0  # failed changes in a row
+    told: Order | None = None  # the order at the last look
 
     def with_(self, **fields: Any) -> State:
         """A copy with these fields replaced."""
@@ -124,7 +119,7 @@ def read_state(folder: Path) -> State | None:
         if data.pop("schema") != SCHEMA:
             return None
         state = as_declared(State(**{**data, "memory": memory_of(data["memory"])}))
-        elapsed(state.clock, state.clock)  # raises if a clock is missing
+        elapsed_s(state.clock, state.clock)  # raises if a clock is missing
         return state
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -137,7 +132,7 @@ def write_state(folder: Path, state: State) -> None:
     replace_file(folder / STATE, f"{text}\n")
 
 
-def note(folder: Path, line: Line) -> None:
+def append_line(folder: Path, line: Line) -> None:
     """Add a line to the journal, and sync it to disk."""
     journal = folder / JOURNAL
     if journal.exists() and journal.stat().st_size > JOURNAL_BYTES:
@@ -158,7 +153,7 @@ def read_order(folder: Path) -> Order:
     return data
 
 
-def elapsed(before: Clocks, now: Clocks) -> float:
+def elapsed_s(before: Clocks, now: Clocks) -> float:
     """The seconds between two readings of the machine's clocks, at least 0.
 
     The time since boot counts; across a reboot the wall clock does, although it may have been set.

@@ -34,7 +34,7 @@ def read_now(order: Order) -> Snapshot:
     return asyncio.run(read())
 
 
-def answered(before: Snapshot, after: Snapshot) -> int | None:
+def output_tokens_between(before: Snapshot, after: Snapshot) -> int | None:
     """The output tokens between two reads of the counters; None if the engine does not count them."""
     end = (after.get("traffic") or {}).get("output_tokens")
     if end is None:

@@ -30,14 +30,14 @@ from typing import TYPE_CHECKING
 from ...analysis.break_even import Point
 from ...bench.spec_metrics import difference
 from ...core.errors import DrafthouseError
-from ...core.locks import held, only_one
+from ...core.locks import locked_file, only_one
 from ...core.procfs import boot_id
 from ...profiles.watchdog_settings import REPORT
-from ...serving.releases import current
+from ...serving.releases import current_server
 from ...serving.runtimes import Runtime, runtime_of
-from .decision import HOLD, OFF, ON, TRIAL, Decision, Memory, Rules, Window, changed, decide, settled
-from .journal import FOLDER, STATE, State, elapsed, note, read_order, read_state, write_state
-from .reading import answered, read_now
+from .decision import HOLD, OFF, ON, TRIAL, Decision, Memory, Rules, Window, after_change, after_decision, decide
+from .journal import FOLDER, STATE, State, append_line, elapsed_s, read_order, read_state, write_state
+from .reading import output_tokens_between, read_now
 from .switch import SPECULATIVE, Door, is_measured, restore, serve
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Watchdog:
         memory, decision = decide(rules, points, order["tokens"], memory, window, always_drafts=always_drafts)
         self.state = self.state.with_(memory=memory)
         decision = self.checked(decision)
+        # A waiting wish comes before a new decision, and is dropped if speculation pays again.
         if self.state.wish and decision.code == PAYS_AGAIN:
             self.state = self.state.with_(wish=None)
             self.log_hold(decision)
@@ -136,9 +137,9 @@ class Watchdog:
     def read_window(self) -> Window:
         """The counts since the last look, or why there are none; a new server is recorded in the state."""
         now = self.now()
-        seconds = elapsed(self.state.clock, now)
+        seconds = elapsed_s(self.state.clock, now)
         self.state = self.state.with_(clock=now)
-        serving = current(self.home)
+        serving = current_server(self.home)
         if serving is None:
             self.snapshot = None
             return Window(seconds, missing="no server is recorded for this box: run site.yml --tags report")
@@ -171,23 +172,22 @@ class Watchdog:
             drafted=int(drafted),
             accepted=int(counted["accepted_tokens"] or 0),
             drafts=counted["num_drafts"],
-            tokens=answered(before, after),
+            tokens=output_tokens_between(before, after),
             load=(after.get("traffic") or {}).get("running"),
         )
 
     def server_changed(self, seconds: float, serving: Serving, started: float | None) -> Window:
         """Record a server that the watchdog has not started; the window says that it is left alone for a while."""
-        first = self.state.arm is None
+        is_first_look = self.state.arm is None
         memory, phase = self.state.memory, _phase_of(serving)
         if (phase == OFF) != (memory.phase == OFF) and self.order["mode"] != REPORT:
             memory = Memory(phase=phase, clock_s=memory.clock_s)
         # Whoever restarted the server may have removed the cause of the failures.
         self.state = self.state.with_(
-            arm=serving["arm"], started=started, memory=changed(memory), wish=None, failures=0
+            arm=serving["arm"], started=started, memory=after_change(memory), wish=None, failures=0
         )
         self.snapshot = None
-        if first:
-            # This is the first look of the watch, and not a change of the server.
+        if is_first_look:  # nobody has changed the server
             return Window(seconds, missing="the first look")
         return Window(seconds, restarted=True)
 
@@ -202,6 +202,7 @@ class Watchdog:
 
     def act_on(self, decision: Decision) -> None:
         """Log a decision. If it needs a change of the server, make it a wish, unless too many changes failed."""
+        # The mode `report` changes nothing, and after a successful trial the speculative arm already serves.
         no_change = self.order["mode"] == REPORT or (decision.word == ON and self.state.memory.phase == TRIAL)
         acts = not no_change and self.state.failures < MOST_FAILURES
         self.log({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": acts,
@@ -211,9 +212,9 @@ class Watchdog:
             self.state = self.state.with_(wish=wish, wish_s=self.state.memory.clock_s)
             self.try_wish()
         elif no_change:
-            self.state = self.state.with_(memory=settled(self.state.memory, decision))
+            self.state = self.state.with_(memory=after_decision(self.state.memory, decision))
         else:
-            self.state = self.state.with_(memory=changed(self.state.memory))
+            self.state = self.state.with_(memory=after_change(self.state.memory))
 
     def try_wish(self) -> None:
         """Carry the wish out if the moment is idle; drop it if no idle moment came in time."""
@@ -243,7 +244,7 @@ class Watchdog:
             self.state = self.state.with_(wish=later)
         if clock_s - self.state.wish_s > self.order["patience_s"]:
             self.log({"decision": HOLD, "code": "never_quiet", "why": f"no idle moment was found: {obstacle}"})
-            self.state = self.state.with_(wish=None, memory=changed(self.state.memory))
+            self.state = self.state.with_(wish=None, memory=after_change(self.state.memory))
         else:
             self.log_hold(Decision(HOLD, "busy", obstacle))
 
@@ -286,20 +287,20 @@ class Watchdog:
         finally:
             door.open()
         memory = self.advanced_memory()
-        self.adopt_server(changed(memory) if failures else settled(memory, decision))
+        self.adopt_server(after_change(memory) if failures else after_decision(memory, decision))
         self.state = self.state.with_(under_way=None, failures=failures)
         self.log({"decision": decision.word, "code": code, "why": why, "seconds": round(time.monotonic() - begun, 1)})
 
     def advanced_memory(self) -> Memory:
         """The memory with the time that a change took added to its clock; the state's clock is set to now."""
         now, memory = self.now(), self.state.memory
-        seconds = elapsed(self.state.clock, now)
+        seconds = elapsed_s(self.state.clock, now)
         self.state = self.state.with_(clock=now)
         return replace(memory, clock_s=memory.clock_s + seconds)
 
     def adopt_server(self, memory: Memory) -> None:
         """Record the present server in the state, so that the next look does not take it for someone else's change."""
-        serving = current(self.home)
+        serving = current_server(self.home)
         arm = serving["arm"] if serving else None
         started = self.runtime().state(str(arm)).started if arm else None
         self.snapshot = None
@@ -308,17 +309,19 @@ class Watchdog:
     def resume(self) -> None:
         """Continue after this program was ended during a change: restore the recorded server, and open the door."""
         begun = self.state.under_way
-        serving = current(self.home)
+        serving = current_server(self.home)
         phase = ON
         if serving:
             phase = _phase_of(serving)
         to = begun and begun["to"]
-        done = (to == OFF) == (phase == OFF)
+        # The change had its effect if the recorded server is the one that it leads to: the baseline for OFF only.
+        has_taken_effect = (to == OFF) == (phase == OFF)
+        # Whoever holds the lock starts and ends servers, so nothing is restored meanwhile.
         problem = "" if is_measured(self.home) else self.restore_recorded()
         memory = self.advanced_memory()
-        if done and not problem:
-            memory = settled(memory, Decision(str(to), "resumed", ""))
-        self.adopt_server(changed(memory))
+        if has_taken_effect and not problem:
+            memory = after_decision(memory, Decision(str(to), "resumed", ""))
+        self.adopt_server(after_change(memory))
         self.state = self.state.with_(under_way=None, failures=self.state.failures + bool(problem))
         Door(self.order["door"]).open()
         why = problem or f"stopped during a change to '{to}'; the recorded server was restored"
@@ -352,7 +355,7 @@ class Watchdog:
         self.logged_s[self.last_logged] = self.state.memory.clock_s
         mode, arm = self.order["mode"], self.state.arm
         try:
-            note(self.folder, {"at": round(time.time(), 1), "mode": mode, "arm": arm, **line})
+            append_line(self.folder, {"at": round(time.time(), 1), "mode": mode, "arm": arm, **line})
         except OSError as error:
             print(f"{time.ctime()}: the journal: {error}", flush=True)
 
@@ -380,7 +383,7 @@ def watch(home: Path) -> None:
     # An exception, unlike the default, runs the `finally` blocks that open the door.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # Only one watchdog may change the server.
-    with held(home / FOLDER / "lock"):
+    with locked_file(home / FOLDER / "lock"):
         watchdog = Watchdog(home)
         if not watchdog.state.under_way:
             # A watchdog that was killed while it waited for an idle moment has left the door closed.

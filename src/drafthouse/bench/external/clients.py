@@ -46,12 +46,12 @@ _MOST_DEPTH = 4
 
 @dataclass(frozen=True)
 class Record:
-    """A request, or a run's summary (``is_summary``); ``arm``: the values, by column, that name its server arm."""
+    """A request, or a run's summary."""
 
-    row: Row
-    form: str = "named columns"
-    arm: dict[str, str] = field(default_factory=dict)
-    figures: dict[str, float] = field(default_factory=dict)
+    row: Row  # values by canonical column
+    form: str = "named columns"  # the client's name, for people
+    arm: dict[str, str] = field(default_factory=dict)  # by column, the values that name its server arm
+    figures: dict[str, float] = field(default_factory=dict)  # the author's figures by their names in the file
     is_summary: bool = False
 
     @property
@@ -122,6 +122,7 @@ def _walk(node: Json, above: Record) -> Iterator[Record]:
     if inside:
         context = _below(above, node)
         for name, value in inside.items():
+            # The key of an object names an arm. That of a list does only beside other lists, and if it is no wrapper.
             names_arm = isinstance(value, Mapping) or (len(inside) > 1 and name not in _WRAPPERS)
             named = {f"of {len(context.arm)}": name} if names_arm else {}
             yield from _walk(value, replace(context, arm={**context.arm, **named}))
@@ -141,12 +142,13 @@ def _finished(row: Row, above: Record, figures: dict[str, float] | None = None) 
     has_speed = bool(columns & ALL_SPEEDS)
     if not has_speed and not is_request:
         return
+    # A speed is that of a whole run if it is over several requests, if no request is named, or by its column's name.
     has_several = request_count is not None and request_count > 1
     run_only = request_count is None and columns & RUN_SPEEDS and not columns & _OF_AN_ANSWER
     is_summary = bool(has_speed and (has_several or not is_request or run_only))
     arm = dict(above.arm)
     if not is_summary and full.get("id") is None and "name" in arm:
-        full["id"] = arm.pop("name")
+        full["id"] = arm.pop("name")  # the name of a request is its prompt's, not the arm's
     if is_summary or figures is None:
         figures = above.figures
     yield replace(above, row=full, arm=arm, is_summary=is_summary, figures=figures)
@@ -167,7 +169,7 @@ def _below(above: Record, node: Mapping[str, Json]) -> Record:
             figures[name] = number
     canonical = renamed(flat)
     row = dict(above.row)
-    row.pop("count", None)
+    row.pop("count", None)  # the count of an outer object is not that of the objects inside
     row |= {name: canonical[name] for name in _CONTEXT if name in canonical}
     settings = [f"{name} {flat[name]}" for name in _SETTINGS if name in flat]
     if settings:
@@ -232,8 +234,6 @@ def _lists_inside(node: Mapping[str, Json]) -> Iterator[tuple[str, Sequence[Json
 #: The keys of a GuideLLM request that are columns.
 _GUIDELLM = ("request_id", "output_tokens", "prompt_tokens", "inter_token_latency_ms", "time_to_first_token_ms",
              "request_latency", "output")  # fmt: skip
-
-
 #: Figures of a GuideLLM benchmark, with the statistic over its successful requests that is read.
 _GUIDELLM_FIGURES = {
     "output_tokens_per_second": "mean",
@@ -296,7 +296,7 @@ def _guidellm_row(request: Mapping[str, Json]) -> Row:
 def _aiperf_records(document: Mapping[str, Json]) -> Iterator[Record]:
     metadata, metrics = _mapping(document.get("metadata")), _mapping(document.get("metrics"))
     if metadata.get("benchmark_phase", "profiling") != "profiling":
-        return
+        return  # a warm-up request
     values: Row = {}
     for name, metric in metrics.items():
         unit = str(_mapping(metric).get("unit"))

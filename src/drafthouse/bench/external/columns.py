@@ -145,18 +145,17 @@ def to_number(value: Json) -> float | None:
 class Answer:
     """One request of a file, in the form of a Drafthouse request.
 
-    ``key`` is the request's id and ``prompt`` a hash of its prompt; the answers of two arms are paired by them.
-    ``clock`` names the source of the TPOT, ``failed`` is the reason if the answer is not complete ('' otherwise).
+    The answers of two arms are paired by ``key``, or else by ``prompt``; None where the file has no such column.
     """
 
     request: Request
-    key: str | None = None
-    prompt: str | None = None
-    text: str | None = None
-    acceptance: float | None = None
-    clock: str = ""
-    failed: str = ""
-    notes: tuple[str, ...] = ()
+    key: str | None = None  # the request's id
+    prompt: str | None = None  # a hash of its prompt
+    text: str | None = None  # the answer, or its hash
+    acceptance: float | None = None  # the acceptance rate, a fraction
+    clock: str = ""  # the source of the TPOT; '' without one
+    failed: str = ""  # the reason if the answer is not complete
+    notes: tuple[str, ...] = ()  # what is wrong with the record
 
 
 def hash_of(text: str) -> str:
@@ -200,10 +199,10 @@ def _time_per_token(
 ) -> tuple[float | None, str]:
     """The TPOT in ms and the name of its source, (None, "") without any; contradictions are added to ``notes``."""
     decode, tps, e2el, ttft = times["decode_ms"], times["tps"], times["e2el_ms"], times["ttft_ms"]
-    candidates = [(times["tpot_ms"], "the time per token that the file gives")]
+    candidates = [(times["tpot_ms"], "the time per token that the file gives")]  # the most direct first
     if tokens:
         candidates.append((_streamed(gaps, tokens), "the times between the chunks"))
-        candidates.append(((decode or 0.0) / tokens, "tokens and decode time"))
+        candidates.append(((decode or 0.0) / tokens, "tokens and decode time"))  # 0 is not believable: skipped below
     if tps:
         candidates.append((1000.0 / tps, "the tokens per second that the file gives"))
     if tokens and e2el:
@@ -243,7 +242,7 @@ def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float
         notes.append(f"an acceptance of {share}, which cannot be")
         return drafted, None, None
     if rate is not None and (rate > 1.5 or str(row.get("acceptance")).strip().endswith("%")):
-        rate /= 100  # a percentage
+        rate /= 100  # a percentage; a value from 1 to 1.5 is taken for a wrong fraction
     if rate is not None and rate > 1:
         notes.append(f"an acceptance of {100 * rate:,.0f} %, which cannot be")
         rate = None
@@ -310,6 +309,7 @@ def lists_of(record: Mapping[str, Json]) -> dict[str, Sequence[Json]]:
             length = max(length, len(value))
     if not length:
         return {}
+    # Lists of another length, such as one of the errors, do not hold a value for each request.
     return {column: values for column, values in lists.items() if len(values) == length}
 
 

@@ -36,22 +36,17 @@ _DO = "see the columns in docs/judge.md; one record has a speed: tokens and seco
 
 @dataclass
 class Run:
-    """One run of one arm at one load.
+    """One run of one arm at one load. A run of which the file has only a summary has no ``answers``."""
 
-    ``where`` names the file and ``form`` its format. ``load`` is in ``unit``, None if unknown. ``answers`` are in order
-    of time. A run that the file has only as a summary has no answers but ``summary_tpots``: TPOTs in ms by prompt kind.
-    ``figures`` are the author's numbers by name. ``result`` is set for a result of Drafthouse.
-    """
-
-    where: str
-    form: str
-    load: float | None = None
+    where: str  # the file's name, for people
+    form: str  # the file's format
+    load: float | None = None  # in ``unit``; None if unknown
     unit: str = "concurrent requests"
-    answers: list[Answer] = field(default_factory=list)
-    summary_tpots: dict[str, list[float]] = field(default_factory=dict)
-    figures: dict[str, float] = field(default_factory=dict)
+    answers: list[Answer] = field(default_factory=list)  # in order of time
+    summary_tpots: dict[str, list[float]] = field(default_factory=dict)  # TPOTs in ms by prompt kind
+    figures: dict[str, float] = field(default_factory=dict)  # the author's numbers by name
     models: set[str] = field(default_factory=set)
-    result: ArmResult | None = field(default=None, repr=False)
+    result: ArmResult | None = field(default=None, repr=False)  # of Drafthouse; None for another client's file
 
     @property
     def whole_answers(self) -> list[Answer]:
@@ -84,10 +79,10 @@ def read_arm(words: str) -> ArmFiles:
     """
     runs: list[Run] = []
     notes: list[str] = []
-    for part in [words] if Path(words).exists() else words.split(","):
+    for part in [words] if Path(words).exists() else words.split(","):  # a file's name may contain a comma
         path, chosen = _path_and_arm(part)
         files, skip_unusable = [path], False
-        if path.is_dir():
+        if path.is_dir():  # a folder may hold other JSON files too, such as settings
             files, skip_unusable = _files_of(path), True
         runs_before, unusable = len(runs), []
         for file in files:
@@ -95,13 +90,13 @@ def read_arm(words: str) -> ArmFiles:
                 runs += _with_summary(file, _runs_of_file(file, chosen, notes), notes)
             except DrafthouseError as error:
                 if not skip_unusable or error.problems[0].code == "several-arms":
-                    raise
+                    raise  # the user must choose an arm, also of a file in a folder
                 unusable.append(file.name)
         if unusable:
             notes.append(f"{path.name}: {count(len(unusable), 'file')} without a result, such as {unusable[0]}")
         if len(runs) == runs_before:
             raise _no_result(path, "no result in it")
-    by_content: dict[str, Run] = {}
+    by_content: dict[str, Run] = {}  # a file and its copy must not count as two runs
     for run in runs:
         if run.content in by_content:
             notes.append(f"{run.where} is the same as {by_content[run.content].where}: one run")
@@ -115,7 +110,7 @@ def _with_summary(path: Path, runs: list[Run], notes: list[str]) -> list[Run]:
     if not runs or runs[0].form != "AIPerf" or not (summary.is_file() and requests.is_file()):
         return runs
     if path == summary:
-        return []
+        return []  # its runs are those of the requests' file
     (summed_up,) = _runs_of_file(summary, "", notes)
     return [replace(run, load=summed_up.load, unit=summed_up.unit, figures=summed_up.figures) for run in runs]
 
@@ -211,7 +206,7 @@ def _table(text: str, error: ValueError) -> list[Json]:
     """The rows of a CSV or TSV; otherwise raises ``error`` for a text that begins like JSON, or else BadDocument."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     heading = lines[0] if lines else ""
-    delimiter = max(",;\t", key=heading.count)
+    delimiter = max(",;\t", key=heading.count)  # the most frequent one in the heading
     columns = next(csv.reader([heading], delimiter=delimiter), [])
     names = filter(None, map(canonical_name, columns))
     if ALL_SPEEDS.isdisjoint(name for name, _ in names):

@@ -31,10 +31,10 @@ class StepNumbers(TypedDict):
 
     duration_s: float
     short: bool
-    num_prompts: int
+    num_prompts: int  # ended requests
     completed: int
     failed: int
-    tail: int
+    tail: int  # complete answers mostly outside the window of full load
     without_tpot: int
     mean_output_tokens: float | None
     output_throughput: float | None
@@ -50,10 +50,10 @@ class StepNumbers(TypedDict):
 
 
 class StepPlace(TypedDict):
-    """Identifies a step: ``level`` in concurrent requests or requests per second, server arm, round, prompt kind."""
+    """Identifies a step."""
 
-    level: float
-    arm: str
+    level: float  # concurrent requests, or requests per second
+    arm: str  # the server: baseline or speculative
     round: int
     kind: str
 
@@ -64,9 +64,9 @@ class LadderStep(StepPlace, StepNumbers, Drafting):
     status: Literal["ok", "polluted", "broken", "incomplete"]
     ended_by: str
     started_unix_s: float
-    restarted: bool
-    unfinished: int
-    late_ms: float | None
+    restarted: bool  # True if the server was restarted after this step
+    unfinished: int  # requests that were cancelled
+    late_ms: float | None  # p99 of the delay of sending; None for a closed loop
     foreign: Foreign | None
     power: Power | None
     gpus: list[GpuMeasured]

@@ -83,13 +83,15 @@ class LoadRun:
     ) -> None:
         """``on_done`` gets True for each complete answer, False for a failed one. It delays streams if it is slow."""
         self.records: list[Recording] = []
-        self.begun = self.ended = self.lost = 0
-        self.began_s = self.full_until_s = time.perf_counter()
+        self.begun = self.ended = self.lost = 0  # requests: started, ended, and of the ended ones those that failed
+        self.began_s = self.full_until_s = time.perf_counter()  # full load ends when no further request may start
         self.ended_by = STOPPED
         self._over = False
         self._endpoint, self._asks_given, self._options, self._on_done = endpoint, asks, options, on_done
-        self._failed_in_a_row = self._checked_at = self._narrow_checks = 0
-        self._tpots: dict[str, list[float]] = {}
+        self._failed_in_a_row = 0
+        self._checked_at = 0  # the number of ended requests at the last check of the precision
+        self._narrow_checks = 0  # in a row
+        self._tpots: dict[str, list[float]] = {}  # in ms, by prompt id
 
     @property
     def unfinished(self) -> int:
@@ -177,7 +179,7 @@ class LoadRun:
 
     async def _check_precision(self) -> None:
         """Check the interval's width. Two consecutive checks must succeed, because one may do so by chance."""
-        if self._options.narrow is None or self._over or self._checked_at == self.ended:
+        if self._options.narrow is None or self._over or self._checked_at == self.ended:  # nothing new since the last
             return
         self._checked_at = self.ended
         if len(self._tpots) < self._options.prompts or min(map(len, self._tpots.values())) < 2:
@@ -221,7 +223,7 @@ def _both_ends(record: Recording) -> tuple[Answer, Answer]:
     first = _whole_events(bytes(record.body[:PIECE]))
     beginning = read_answer(split_events(first, record.times_s, record.ends))
     start = _after_blank_line(record.body, len(record.body) - PIECE)
-    index = bisect_right(record.ends, start)
+    index = bisect_right(record.ends, start)  # of the first read that reached beyond ``start``
     ends = [end - start for end in itertools.islice(record.ends, index, None)]
     return beginning, read_answer(split_events(bytes(record.body[start:]), record.times_s[index:], ends))
 

@@ -27,21 +27,21 @@ SCHEMA = "drafthouse.ladder/1"
 
 @dataclass(frozen=True)
 class LadderPlan:
-    """The plan of a ladder. ``rounds`` are the round numbers to measure now, ``of_rounds`` the number of all rounds."""
+    """The plan of a ladder."""
 
-    load: str
+    load: str  # "closed" or "open", which says what a level is (`level.LoadOptions`)
     levels: tuple[float, ...]
-    kinds: tuple[str, ...]
-    rounds: tuple[int, ...] = (1,)
-    of_rounds: int = 1
-    seconds: float = SECONDS
-    narrow: float | None = NARROW
-    limits: Mapping[str, float] = field(default_factory=dict)
+    kinds: tuple[str, ...]  # prompt kinds, possibly behind a context (`prompts/contexts.py`)
+    rounds: tuple[int, ...] = (1,)  # the numbers of the rounds to measure now
+    of_rounds: int = 1  # the number of all rounds
+    seconds: float = SECONDS  # the longest duration of a step
+    narrow: float | None = NARROW  # the precision that ends a step earlier (`level.LoadOptions`)
+    limits: Mapping[str, float] = field(default_factory=dict)  # in ms, of a request that counts as goodput
     temperature: float = 0.0
     seed: int = 0
     ignore_eos: bool = False
-    timeout_s: float = 600.0
-    drain_s: float = 60.0
+    timeout_s: float = 600.0  # of a request
+    drain_s: float = 60.0  # for the running requests at the end of a step
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
     for round_number in plan.rounds:
         for level_index, level in enumerate(plan.levels):
             for kind_index, kind in enumerate(plan.kinds):
+                # Neighbouring steps and rounds begin with different arms.
                 ordered_arms = arms if (level_index + kind_index + round_number) % 2 else arms[::-1]
                 steps += [Rung(level, arm, round_number, kind) for arm in ordered_arms]
     return steps

@@ -1,7 +1,7 @@
 """Measure a load sweep (ladder) step by step. Each step is stored at once, also if an engine dies or a user stops it.
 
-A step is one arm (server) at one load level with one prompt kind in one round. An arm is warmed up at its first step of
-a level. The engine's counters, the machine's state and further readings are taken before and after each step.
+A step (a `Rung` of the plan) is one arm (server) at one level with one prompt kind in one round. An arm is warmed up at
+its first step of a level. Counters, the machine's state and further readings are taken before and after each step.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class _Ladder:
         self.asks, self.plan, self.file = asks, plan, file
         self.watch, self.readers = watch, readers
         self.on_progress, self.on_step = on_progress, on_step
-        self.warmed: set[tuple[str, float]] = set()
-        self.restarted: set[str] = set()
+        self.warmed: set[tuple[str, float]] = set()  # arm and level
+        self.restarted: set[str] = set()  # arms, as the next one
         self.given_up: set[str] = set()
         self.planned = [rung for rung in rungs(plan, list(self.endpoints)) if not file.has(rung)]
         self.done = 0
@@ -237,7 +237,7 @@ class _Ladder:
             "machine": None,
             "counters": None,
             "notes": request_notes(requests, run),
-            **drafting(acceptance_of(requests, [], None)),
+            **drafting(acceptance_of(requests, [], log=None)),
         }
         step["notes"] += number_notes(step)
         if step["status"] == OK and not step["completed"]:
@@ -259,7 +259,7 @@ class _Ladder:
         traffic = foreign_work(before.counters, after.counters, sent, most_tokens)
         step = {
             **step,
-            **drafting(acceptance_of(requests, [pair], None)),
+            **drafting(acceptance_of(requests, [pair], log=None)),
             "machine": between(before.machine, after.machine, pids),
             "counters": pair,
             "foreign": traffic,
@@ -283,9 +283,9 @@ class _Ladder:
         if run.ended_by == FAILED_IN_A_ROW:
             checks = ASK_AGAIN
         elif run.lost:
-            checks = 1
+            checks = 1  # an engine that stayed dead would have failed `IN_A_ROW` requests
         else:
-            return
+            return  # without a failed request it has not died
         for attempt in range(checks):
             if attempt:
                 await asyncio.sleep(ASK_AGAIN_S)
@@ -309,7 +309,7 @@ class _Ladder:
         except DrafthouseError as error:
             self.give_up(rung, f"it did not start again: {error.problems[0].found.splitlines()[0]}")
             return
-        self.warmed = {warmed for warmed in self.warmed if warmed[0] != rung.arm}
+        self.warmed = {warmed for warmed in self.warmed if warmed[0] != rung.arm}  # the new server is cold
         step["restarted"] = True
         step["notes"].append(note)
         self.store(step)

@@ -54,10 +54,10 @@ def noise_interval(
     all_values = np.concatenate(groups)
     values_count = all_values.size
     freedom = values_count - len(groups)
-    if freedom < LEAST_FREEDOM or all_values.min() <= 0:
-        plain = bootstrap_median(all_values.tolist(), resamples=resamples, seed=seed)
-        return {"median": plain.median, "low": plain.low, "high": plain.high, "n": values_count}
-    means, residuals = [], []
+    if freedom < LEAST_FREEDOM or all_values.min() <= 0:  # the logarithm below needs values above 0
+        over_all = bootstrap_median(all_values.tolist(), resamples=resamples, seed=seed)
+        return {"median": over_all.median, "low": over_all.low, "high": over_all.high, "n": values_count}
+    means, residuals = [], []  # of the logarithms, by prompt
     for group in groups:
         logarithms = np.log(group)
         mean = float(np.mean(logarithms))

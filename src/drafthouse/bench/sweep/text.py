@@ -70,11 +70,11 @@ def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[st
     It has at most ``height`` lines of ``width`` characters, because lines that scrolled away cannot be redrawn.
     """
     lines = _table(ladder, ladder["steps"]) if ladder["steps"] else []
-    table_height = max(0, height - 4)
+    table_height = max(0, height - 4)  # two lines follow the table, two stay free
     if not table_height:
         lines = []
     elif len(lines) > table_height:
-        lines = [lines[0], *lines[len(lines) - table_height + 1 :]]
+        lines = [lines[0], *lines[len(lines) - table_height + 1 :]]  # the heading and the last steps
     remaining = ""
     if event["eta_s"] is not None:
         remaining = f", about {shown_time(event['eta_s'])} left"

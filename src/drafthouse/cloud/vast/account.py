@@ -104,7 +104,7 @@ class Compared:
         ]
 
 
-def compared(client: VastClient, ledger: Path, instances: Collection[Instance] | None = None) -> Compared:
+def compare_with_account(client: VastClient, ledger: Path, instances: Collection[Instance] | None = None) -> Compared:
     """Compare the ledger with the account; ``instances`` is its list, None to request it. Raises DrafthouseError."""
     book = read(ledger)
     if instances is None:
@@ -122,7 +122,7 @@ def compared(client: VastClient, ledger: Path, instances: Collection[Instance] |
         else:
             problem = _unlisted_problem(client, rental)
             (closed if problem.code == "rental-gone" else unlisted).append(problem)
-    found_strays = strays(book, instances, client.account, mark_of(ledger))
+    found_strays = find_strays(book, instances, client.account, mark_of(ledger))
     return Compared(book.damage, found_strays, unlisted, closed, reappeared, duplicates, known)
 
 
@@ -170,7 +170,7 @@ def why_unsure(rental: Rental, instance: Instance) -> str:
     return f"its number in the ledger has no checksum, and that instance is labelled {str(instance.get('label'))!r}"
 
 
-def strays(book: Book, instances: Collection[Instance], account: str, mark: str) -> list[Stray]:
+def find_strays(book: Book, instances: Collection[Instance], account: str, mark: str) -> list[Stray]:
     """List the instances with a Drafthouse label that belong to no rental of this ledger, whose mark is ``mark``."""
     known_ids = _known_ids(book, instances, account)
     found_strays = []
@@ -221,6 +221,7 @@ def duplicates_of(rental: Rental, instances: Collection[Instance]) -> list[Insta
     if not instances:
         return []
     ids = sorted(int(instance["id"]) for instance in instances)
+    # Keep the instance that the answer named; without that, the lowest number, so that every run keeps the same one.
     kept_id = rental.instance if rental.instance in ids else ids[0]
     return [instance for instance in instances if int(instance["id"]) != kept_id]
 

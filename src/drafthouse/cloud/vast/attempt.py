@@ -1,7 +1,8 @@
 """Rent one offer and bring the box to the state "running", in short steps, so that several boxes can start in parallel.
 
-The ledger has the label on disk before the create request; if the answer is lost, the instance is found by this label.
-On any failure the caller (rent.py) destroys the instance if it may exist (`may_exist`).
+A box is a machine of vast.ai, which calls it an instance. The ledger (ledger.py) has the label on disk before the
+create request; if the answer is lost, the instance is found by this label. On any failure the caller (rent.py)
+destroys the instance if it may exist (`may_exist`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .errors import OfferGone, OutcomeUnknown, OutOfReach, VastError
 from .instances import RUNNING as IS_RUNNING
 from .instances import TERMINAL, outer_ports, ssh_address
 from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, id_of, label_of, mark_of, new_id, record
-from .offers import Choice, Limits, Price, priced, prices_of_instance
+from .offers import Choice, Limits, Price, full_price, prices_of_instance
 
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.body import RentRequest
@@ -46,14 +47,14 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class World:
-    """Account, ledger, user interaction and time for renting; tests replace them."""
+class RentSetup:
+    """What renting acts on: account, ledger, user and time; tests replace the functions."""
 
     client: VastClient
     ledger: Path
     tell: Callable[[str], None] = print
-    passing: Callable[[str], None] = lambda text: None
-    """Shows a progress line, which the next one replaces."""
+    show_progress: Callable[[str], None] = lambda text: None
+    """Shows a line that the next progress line replaces."""
     ask: Callable[[str], bool] = lambda text: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -65,13 +66,13 @@ class World:
 
 @dataclass(frozen=True)
 class Rented:
-    """A running box: rental id, instance number, label, deadline (unix seconds), API object (``row``) and price."""
+    """A running box."""
 
-    id: str
-    instance: int
+    id: str  # of the rental
+    instance: int  # number at vast.ai
     label: str
-    deadline: int
-    row: Instance
+    deadline: int  # unix seconds
+    row: Instance  # the instance as the API returns it
     price: Price
 
 
@@ -87,7 +88,7 @@ class Attempt:
 
     def __init__(
         self,
-        world: World,
+        setup: RentSetup,
         resolved: ResolvedProfile,
         limits: Limits,
         public_key: str,
@@ -95,18 +96,18 @@ class Attempt:
         choice: Choice,
         budget: Callable[[Attempt], float],
     ) -> None:
-        self.world, self.resolved, self.limits, self.waits, self.choice = world, resolved, limits, waits, choice
+        self.setup, self.resolved, self.limits, self.waits, self.choice = setup, resolved, limits, waits, choice
         self.public_key, self.budget, self.price = public_key, budget, choice.price
-        self.id = new_id(mark_of(world.ledger))
-        self.begun = world.clock()
+        self.id = new_id(mark_of(setup.ledger))
+        self.begun = setup.clock()
         # Provider's time, because this machine's clock may be set before the deadline.
-        self.asked_at = world.client.clock.now()
+        self.asked_at = setup.client.clock.now()
         self.deadline = int(self.asked_at + limits.hours * 3600)
-        self.common_fields: RentalFacts = {
+        self.common_fields: RentalFacts = {  # of every ledger line, in case the first one is damaged
             "deadline": self.deadline,
             "hours": limits.hours,
             "asked_at": round(self.asked_at, 1),
-            "account": world.client.account,
+            "account": setup.client.account,
         }
         self.label = label_of(self.id, self.deadline)
         self.instance_id: int | None = None
@@ -120,12 +121,12 @@ class Attempt:
 
     def request(self) -> None:
         """Announce the rental in the ledger, then send the request. Raises NotThisOne if the offer is gone."""
-        world, price = self.world, self.choice.price
-        body = body_of(self.resolved, self.label, self.deadline, self.limits.hours, world.client.url)
-        world.announced.append(self.id)
+        setup, price = self.setup, self.choice.price
+        body = body_of(self.resolved, self.label, self.deadline, self.limits.hours, setup.client.url)
+        setup.announced.append(self.id)
         try:
             record(
-                world.ledger,
+                setup.ledger,
                 INTENT,
                 self.id,
                 **self.common_fields,
@@ -142,16 +143,15 @@ class Attempt:
             raise
 
     def _record(self, event: str, **facts: Any) -> None:
-        # Every line repeats these fields, in case the first line is damaged.
-        record(self.world.ledger, event, self.id, instance=self.instance_id, **self.common_fields, **facts)
+        record(self.setup.ledger, event, self.id, instance=self.instance_id, **self.common_fields, **facts)
 
     def _create(self, body: RentRequest) -> None:
         """Send the create request; if its answer is lost, look for the label. Raises NotThisOne or VastError."""
-        world = self.world
-        world.tell(f"renting offer {self.choice.number} as {self.label}")
+        setup = self.setup
+        setup.tell(f"renting offer {self.choice.number} as {self.label}")
         self.may_exist = self.is_request_open = True
         try:
-            self.instance_id = world.client.create(self.choice.number, body)
+            self.instance_id = setup.client.create(self.choice.number, body)
             self.is_request_open = False
         except OutcomeUnknown as error:
             self.is_request_open = False
@@ -171,38 +171,38 @@ class Attempt:
             return
         self._attached_key = True
         try:
-            self.world.client.attach_ssh_key(instance_id, self.public_key)
+            self.setup.client.attach_ssh_key(instance_id, self.public_key)
         except VastError as error:
             # Mostly harmless: new instances get the account's keys, unless they were created before the key was added.
-            self.world.tell(f"the SSH key could not be attached again ({error.problems[0].found})")
+            self.setup.tell(f"the SSH key could not be attached again ({error.problems[0].found})")
 
     def _find_by_label(self, error: OutcomeUnknown) -> int:
         """Number of the instance with this rental's label.
 
         If none appears within ``look_s``, raises the refusal of the request if there was one, else ``error``.
         """
-        world = self.world
-        world.tell(f"{error.problems[0].found}; looking for its label")
-        until = world.clock() + self.waits.look_s
+        setup = self.setup
+        setup.tell(f"{error.problems[0].found}; looking for its label")
+        give_up_at = setup.clock() + self.waits.look_s
         while True:
-            for instance in world.client.instances():
+            for instance in setup.client.instances():
                 if instance.get("label") == self.label:
-                    world.tell(f"found by its label: instance {instance['id']}")
+                    setup.tell(f"found by its label: instance {instance['id']}")
                     return int(instance["id"])
-            if world.clock() >= until:
+            if setup.clock() >= give_up_at:
                 if isinstance(error.refused, OfferGone):
                     raise NotThisOne("someone else rented it first") from error
                 raise error.refused or error
-            world.sleep(self.waits.poll_s)
+            setup.sleep(self.waits.poll_s)
 
     def check(self) -> str:
         """Check once whether the box runs with its ports, and set ``box`` if it does; return its state as text.
 
         Raises NotThisOne if the box has failed or is too late.
         """
-        world, instance_id = self.world, self.instance_id
+        setup, instance_id = self.setup, self.instance_id
         assert instance_id is not None
-        waited = world.clock() - self.begun
+        waited_s = setup.clock() - self.begun
         instance, state = self._fetch(instance_id)
         if instance is not None and instance.get("label") and id_of(instance["label"]) != self.id:
             self._handle_wrong_number(instance_id)
@@ -211,16 +211,17 @@ class Attempt:
             state = self._update(instance_id, instance)
             if self.box is not None:
                 return state
-            state = f"{state}, {waited:.0f} s"
+            state = f"{state}, {waited_s:.0f} s"
             message = str(instance.get("status_msg") or "").strip().splitlines()
             if message:
                 state += f", {message[0][:80]}"
         elif state:
-            state = f"{state}, {waited:.0f} s"
-        elif waited > self.waits.look_s:
+            state = f"{state}, {waited_s:.0f} s"
+        # vast.ai answered that there is no such instance; a new one may take `look_s` to appear.
+        elif waited_s > self.waits.look_s:
             raise NotThisOne("the instance has vanished")
-        if waited >= self.waits.boot_s:
-            raise NotThisOne(f"it was not running after {waited / 60:.0f} min")
+        if waited_s >= self.waits.boot_s:
+            raise NotThisOne(f"it was not running after {waited_s / 60:.0f} min")
         return f"instance {instance_id}: {state or 'not listed yet'}"
 
     def _handle_wrong_number(self, instance_id: int) -> None:
@@ -235,8 +236,8 @@ class Attempt:
 
     @property
     def pause_s(self) -> float:
-        """Seconds to wait before the next check."""
-        return min(self.waits.poll_s, max(0.1, self.waits.boot_s - (self.world.clock() - self.begun)))
+        """Seconds to wait before the next check: ``poll_s``, or less near the end of ``boot_s``."""
+        return min(self.waits.poll_s, max(0.1, self.waits.boot_s - (self.setup.clock() - self.begun)))
 
     def may_bill(self, why: BaseException) -> Problem:
         """Problem for an instance that could not be destroyed because of ``why``."""
@@ -252,14 +253,15 @@ class Attempt:
     def _fetch(self, instance_id: int) -> tuple[Instance | None, str]:
         """Return the instance, or None with the reason; a network error is not raised, because it may pass."""
         try:
-            return self.world.client.instance(instance_id), ""
+            return self.setup.client.instance(instance_id), ""
         except OutOfReach as error:
             return None, error.problems[0].found
 
     def _check_price_and_disk(self, instance: Instance) -> Price:
         """Current price of the instance. Raises NotThisOne if it exceeds the cap, or if the disk is too small."""
         rental = self.resolved["rental"]
-        price = priced(prices_of_instance(instance, self.choice.offer), rental, self.limits.hours)
+        price = full_price(prices_of_instance(instance, self.choice.offer), rental, self.limits.hours)
+        # The cap per box, and what the cap of the whole fleet leaves for this one.
         cap = min(self.limits.max_price, self.budget(self))
         if not 0 < price.hour <= cap:
             raise NotThisOne(f"it now costs ${price.hour:.3f} an hour, more than {cap:g}")
@@ -268,7 +270,7 @@ class Attempt:
             raise NotThisOne(f"its disk has {disk:g} GB instead of {rental['disk_gb']}")
         if price.hour > self.choice.price.hour * 1.001 and not self._reported_price_rise:
             self._reported_price_rise = True
-            self.world.tell(f"it now costs ${price.hour:.3f} an hour, which the cap allows")
+            self.setup.tell(f"it now costs ${price.hour:.3f} an hour, which the cap allows")
         return price
 
     def _update(self, instance_id: int, instance: Instance) -> str:
@@ -280,15 +282,15 @@ class Attempt:
         self.price = self._check_price_and_disk(instance)
         if status != IS_RUNNING:
             return str(status or "being created")
-        if lacks := self._missing_access(instance_id, instance):
-            return lacks
+        if missing := self._missing_access(instance_id, instance):
+            return missing
         self._record(RUNNING, price_per_hour=round(self.price.hour, 4), gpu=instance.get("gpu_name"))
         self.box = Rented(self.id, instance_id, self.label, self.deadline, instance, self.price)
         return "runs"
 
     def _missing_access(self, instance_id: int, instance: Instance) -> str:
         """Text about ports or SSH missing on a running box, '' if it has both. Raises NotThisOne after ``ssh_s``."""
-        now = self.world.clock()
+        now = self.setup.clock()
         if self._runs_since is None:
             self._runs_since = now
         if self._ports_since is None:
@@ -298,7 +300,7 @@ class Attempt:
         if not self.waits.ssh_s:
             return ""
         address = ssh_address(instance)
-        if address is not None and self.world.ssh_answers(instance_id, *address):
+        if address is not None and self.setup.ssh_answers(instance_id, *address):
             return ""
         if now - self._ports_since >= self.waits.ssh_s:
             raise NotThisOne(f"its SSH server did not answer within {self.waits.ssh_s / 60:.0f} min")
@@ -313,7 +315,7 @@ class Attempt:
             return True
         if running_s < self.waits.ports_s or ssh_address(instance) is None:
             return False
-        self.world.tell(
+        self.setup.tell(
             f"no direct port for {', '.join(missing)}: SSH goes through vast.ai's proxy, the API through a tunnel"
         )
         return True

@@ -137,6 +137,7 @@ class VastClient:
             except OutcomeUnknown:
                 raise
             except VastError as refused:
+                # Nothing was rented if the first request was refused. An earlier 429 may hide a rented machine.
                 if attempt == 1 and answer.status != 429:
                     raise
                 found = f"refused after HTTP 429: {refused.problems[0].found}"
@@ -193,13 +194,14 @@ class VastClient:
             token, total = answer.field("next_token"), answer.field("total_instances")
             totals.add(str(total))
             if not token:
+                # Complete: all pages succeeded and named the same total, which is the number of instances.
                 if succeeded and totals == {str(len(by_id))} and isinstance(total, int):
                     return list(by_id.values()), ""
                 fault = f"a list of {len(by_id)} of {' or '.join(sorted(totals))} instances"
                 if not succeeded:
                     fault += ", no success"
                 return list(by_id.values()), fault
-            if token in seen_tokens:
+            if token in seen_tokens:  # the pages go in a circle
                 break
             seen_tokens.add(str(token))
             query["after_token"] = str(token)

@@ -22,10 +22,10 @@ from .account import (
     UNKNOWN_OWNER,
     Stray,
     duplicates_of,
+    find_strays,
     instances_of,
     is_instance_of,
     price_of,
-    strays,
     why_unsure,
 )
 from .client import VastClient
@@ -67,7 +67,7 @@ class StillBilling(DrafthouseError):
     """Rented instances still bill, or may bill; each problem has the price and the command that ends it."""
 
 
-def end(
+def end_rentals(
     client: VastClient,
     ledger: Path,
     *,
@@ -88,6 +88,7 @@ def end(
     wanted = {rental.id: rental for rental in book.rentals.values() if only is None or _names_of(rental) & set(only)}
     ended = Ended(damage=book.damage)
     ending = _Ending(client, ledger, why, tell, sleep, clock, settle_s, ended)
+    # Damaged lines matter if all rentals are to end. ``only`` names some whose lines are intact.
     damage: list[Problem] = []
     if not only:
         damage = book.damage
@@ -102,7 +103,7 @@ def end(
         if billing:
             raise StillBilling(problems) from error
         raise type(error)(problems) from error
-    found_strays = strays(book, instances, client.account, mark_of(ledger))
+    found_strays = find_strays(book, instances, client.account, mark_of(ledger))
     if only is not None:
         _check_names(only, wanted, found_strays)
     # Ended rentals are searched too: their instance may have appeared late. Unanswered rentals come last, because they
@@ -238,7 +239,7 @@ class _Ending:
         self.confirm_gone(can_list=False)
 
     def end_strays(self, found_strays: Collection[Stray], only: Collection[str] | None, ask: Ask) -> None:
-        """Destroy strays that ``ask`` confirms; report the others as billing.
+        """Destroy strays (instances that the ledger lacks) that ``ask`` confirms; report the others as billing.
 
         If ``only`` is None, strays of other ledgers are skipped; otherwise all that ``only`` does not name.
         """
@@ -274,9 +275,9 @@ class _Ending:
         The ledger gets their end only after this check, so that a run that was killed before is repeated.
         ``record_end`` is False for duplicates, whose rental goes on.
         """
-        left, doubt = list(self.ended.accepted), ""
+        pending, doubt = list(self.ended.accepted), ""
         for pause in _CONFIRM_PAUSES_S:
-            if not left:
+            if not pending:
                 break
             if pause:
                 self.sleep(pause)
@@ -284,14 +285,14 @@ class _Ending:
                 listed: set[int] = set()
                 if can_list:
                     listed = {int(instance["id"]) for instance in self.client.instances()}
-                left = [sent for sent in left if sent[1] in listed or self.client.instance(sent[1]) is not None]
+                pending = [sent for sent in pending if sent[1] in listed or self.client.instance(sent[1]) is not None]
                 doubt = "destroyed, but still there"
             except VastError as error:
                 doubt = f"destroyed, but not confirmed: {error.problems[0].found}"
                 break
         for sent in self.ended.accepted:
             rental, instance_id, why = sent
-            if sent in left:
+            if sent in pending:
                 self.ended.billing.append(still_billing(rental, doubt, {"id": instance_id}))
                 self.record_event(UNSURE, rental, instance=instance_id, account=self.client.account)
             elif record_end:

@@ -27,7 +27,7 @@ class Fleet:
     all_or_nothing: bool = False
 
 
-def planned(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
+def plan_fleet(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     """Offers on different machines, the cheapest first; the first ``fleet.boxes`` are to be rented, others are spares.
 
     ``fitting`` has the suitable offers, the cheapest first. Raises DrafthouseError if the fleet is not possible.
@@ -72,7 +72,7 @@ def total_price(boxes: Sequence[Choice]) -> float:
 
 
 def summary(candidates: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
-    """Table of the offers from `planned`, and the assumptions of the estimated cost."""
+    """Table of the offers from `plan_fleet`, and the assumptions of the estimated cost."""
     rental, chosen = resolved["rental"], candidates[: fleet.boxes]
     prices = [choice.price for choice in chosen]
     parts = [math.fsum(map(attrgetter(part), prices)) * limits.hours for part in ("box", "disk", "traffic")]
@@ -100,7 +100,7 @@ def caps_text(limits: Limits, fleet: Fleet) -> str:
     return ", ".join(caps) or "no cap was given"
 
 
-def question(candidates: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
+def confirmation(candidates: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
     """Question that the user must confirm before anything is rented."""
     chosen = candidates[: fleet.boxes]
     hourly, total = total_price(chosen), math.fsum(choice.price.total for choice in chosen)
@@ -129,7 +129,7 @@ def _by_country(fitting: Sequence[Choice]) -> list[list[Choice]]:
     return list(by_country.values())
 
 
-def incomplete(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> DrafthouseError:
+def incomplete_fleet(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> DrafthouseError:
     """Error if fewer boxes run than requested; ``ran`` describes each with its price, ``why`` has the reasons."""
     missing = fleet.boxes - len(ran)
     reasons = f" ({'; '.join(why)})" if why else ""

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import sync, text_in
-from ...core.locks import take
+from ...core.locks import take_lock
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -159,7 +159,7 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
         is_new = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            take(handle)
+            take_lock(handle)
             os.fchmod(handle, 0o600)
             size = os.fstat(handle).st_size
             if size > 0 and os.pread(handle, 1, size - 1) != b"\n":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...cloud.deadline import deadline_of
-from .account import OTHER_LEDGER, Compared, compared, instances_of
+from .account import OTHER_LEDGER, Compared, compare_with_account, instances_of
 from .client import VastClient
 from .clock import ends_at
 from .destroy import OVERDUE_S
@@ -29,11 +29,11 @@ class Listing(NamedTuple):
     is_unexpected: bool
 
 
-def listed(client: VastClient, ledger: Path) -> Listing:
+def list_rentals(client: VastClient, ledger: Path) -> Listing:
     """List this ledger's instances, and notes about others and about missing ones. Raises DrafthouseError."""
     instances = client.instances()
     rentals = read(ledger).rentals
-    comparison = compared(client, ledger, instances)
+    comparison = compare_with_account(client, ledger, instances)
     now = client.clock.now()
     rental_by_id: dict[int, Rental] = {}
     for rental in rentals.values():
@@ -56,13 +56,13 @@ def listed(client: VastClient, ledger: Path) -> Listing:
     return Listing(rows, list(filter(None, notes)), bool(comparison.billing))
 
 
-def _foreign_notes(instances: Collection[Instance], own: Mapping[int, Rental], comparison: Compared) -> list[str]:
-    """Notes about instances that are not in this ledger, whose rentals are ``own`` (by instance number)."""
+def _foreign_notes(instances: Collection[Instance], by_id: Mapping[int, Rental], comparison: Compared) -> list[str]:
+    """Notes about instances that this ledger lacks; ``by_id``: its rentals, by instance number."""
     noted = {stray.number for stray in comparison.strays if stray.origin != OTHER_LEDGER}
     other_clones, without_label = [], 0
     for instance in instances:
         instance_id = int(instance["id"])
-        if instance_id in own or instance_id in noted:
+        if instance_id in by_id or instance_id in noted:
             continue
         if id_of(instance.get("label")):
             other_clones.append(str(instance_id))

@@ -42,16 +42,15 @@ _REQUIRED_PRICES = ("dph_total", "storage_cost", "inet_down_cost")
 
 @dataclass(frozen=True)
 class Limits:
-    """The user's limits: ``max_price`` in $ per hour, ``download_mbps`` in Mbit/s, ``reliability`` as a fraction."""
+    """The user's limits for an offer."""
 
-    max_price: float
-    hours: float
-    download_mbps: float = 500.0
-    reliability: float = 0.98
-    direct_ports: int = 2
-    verified: bool = True
-    countries: tuple[str, ...] = ()
-    """Country codes of two letters; empty for any country."""
+    max_price: float  # $ per hour
+    hours: float  # of the rental
+    download_mbps: float = 500.0  # Mbit/s at least
+    reliability: float = 0.98  # at least, as a fraction of the time
+    direct_ports: int = 2  # at least
+    verified: bool = True  # only machines that vast.ai has verified
+    countries: tuple[str, ...] = ()  # codes of two letters; empty for any country
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def driver_number(version: str) -> int:
     return (major * 1000 + minor) * 1000 + patch
 
 
-def priced(offer: Priced, rental: Rental, hours: float) -> Price:
+def full_price(offer: Priced, rental: Rental, hours: float) -> Price:
     """Full price of an offer, or of an instance, which has the same fields; ``hours`` is the length of the rental.
 
     If there is no price of the box alone (dph_base), the total is used instead. The disk may then be counted twice, but
@@ -205,7 +204,8 @@ def reasons_against(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> 
         "not verified": limits.verified and not _is_verified(offer),
     }
     reasons += [fault for fault, applies in faults.items() if applies]
-    price = priced(offer, rental, limits.hours)
+    price = full_price(offer, rental, limits.hours)
+    # A missing price would make the offer look cheaper than it is.
     unpriced = [key for key in _REQUIRED_PRICES if not _is_figure(offer.get(key)) or _figure(offer, key) < 0]
     if unpriced:
         reasons.append(f"no {', '.join(unpriced)}")
@@ -214,12 +214,12 @@ def reasons_against(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> 
     return reasons
 
 
-def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
+def suitable_offers(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
     """Suitable offers, the cheapest first; for the same price by reliability, then by download speed."""
     fitting = []
     for offer in offers:
         if not reasons_against(offer, resolved, limits):
-            fitting.append(Choice(offer, priced(offer, resolved["rental"], limits.hours)))
+            fitting.append(Choice(offer, full_price(offer, resolved["rental"], limits.hours)))
     return sorted(
         fitting,
         key=lambda choice: (
@@ -231,7 +231,7 @@ def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) 
     )
 
 
-def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
+def no_offer_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
     """Error if no offer is suitable: it names the price of the cheapest one, or what the offers lack."""
     rental = resolved["rental"]
     needed = (
@@ -246,8 +246,9 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     too_dear: list[float] = []
     lacks: set[str] = set()
     for offer in offers:
-        reasons, price = reasons_against(offer, resolved, limits), priced(offer, rental, limits.hours).hour
+        reasons, price = reasons_against(offer, resolved, limits), full_price(offer, rental, limits.hours).hour
         lacks.update(reasons)
+        # The price is the only reason, so a higher cap would accept the offer.
         if len(reasons) == 1 and price > limits.max_price:
             too_dear.append(price)
     if too_dear:

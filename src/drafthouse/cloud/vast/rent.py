@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.format import count
 from ...profiles.resolved_types import ResolvedProfile
-from .account import compared
-from .attempt import Attempt, NotThisOne, Rented, Waits, World
-from .destroy import StillBilling, end, end_duplicates
-from .fleet import Fleet, incomplete, planned, question, summary
+from .account import compare_with_account
+from .attempt import Attempt, NotThisOne, Rented, RentSetup, Waits
+from .destroy import StillBilling, end_duplicates, end_rentals
+from .fleet import Fleet, confirmation, incomplete_fleet, plan_fleet, summary
 from .ledger import NotWritten
-from .offers import Choice, Limits, choices, none_fits, query_of
+from .offers import Choice, Limits, no_offer_fits, query_of, suitable_offers
 
 # Tolerance for the rounding of a sum of prices, in $ per hour.
 _ROUNDING = 1e-9
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def rent(
-    world: World,
+    setup: RentSetup,
     resolved: ResolvedProfile,
     limits: Limits,
     public_key: str,
@@ -55,31 +55,31 @@ def rent(
     Raises DrafthouseError if no offer is suitable or no box started; its problems name what still bills.
     """
     fleet = fleet or Fleet()
-    candidates = offered(world, resolved, limits, fleet)
-    world.tell(summary(candidates, resolved, limits, fleet))
-    tell_of_account(world)
-    if not world.ask(question(candidates, limits, fleet)):
+    candidates = offers_to_rent(setup, resolved, limits, fleet)
+    setup.tell(summary(candidates, resolved, limits, fleet))
+    tell_of_account(setup)
+    if not setup.ask(confirmation(candidates, limits, fleet)):
         return None
-    world.client.add_ssh_key(public_key)
-    return _Renting(world, resolved, limits, public_key, waits or Waits(), fleet, candidates).run()
+    setup.client.add_ssh_key(public_key)
+    return _Renting(setup, resolved, limits, public_key, waits or Waits(), fleet, candidates).run()
 
 
-def offered(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> list[Choice]:
+def offers_to_rent(setup: RentSetup, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> list[Choice]:
     """Offers to rent, followed by spare ones. Raises DrafthouseError if there are too few."""
-    offers = world.client.offers(query_of(resolved, limits))
-    fitting = choices(offers, resolved, limits)
+    offers = setup.client.offers(query_of(resolved, limits))
+    fitting = suitable_offers(offers, resolved, limits)
     if not fitting:
-        raise none_fits(offers, resolved, limits)
-    return planned(fitting, fleet)
+        raise no_offer_fits(offers, resolved, limits)
+    return plan_fleet(fitting, fleet)
 
 
-def tell_of_account(world: World) -> None:
+def tell_of_account(setup: RentSetup) -> None:
     """Tell the user what already bills unexpectedly, before another box adds to the cost."""
     try:
-        for problem in compared(world.client, world.ledger).billing:
-            world.tell(f"{problem.found}; {problem.do}")
+        for problem in compare_with_account(setup.client, setup.ledger).billing:
+            setup.tell(f"{problem.found}; {problem.do}")
     except DrafthouseError as error:
-        world.tell(f"cannot tell what is already billing: {error.problems[0].found}")
+        setup.tell(f"cannot tell what is already billing: {error.problems[0].found}")
 
 
 class _Renting:
@@ -87,7 +87,7 @@ class _Renting:
 
     def __init__(
         self,
-        world: World,
+        setup: RentSetup,
         resolved: ResolvedProfile,
         limits: Limits,
         public_key: str,
@@ -95,12 +95,12 @@ class _Renting:
         fleet: Fleet,
         candidates: Sequence[Choice],
     ) -> None:
-        self.world, self.resolved, self.limits, self.waits, self.fleet = world, resolved, limits, waits, fleet
+        self.setup, self.resolved, self.limits, self.waits, self.fleet = setup, resolved, limits, waits, fleet
         self.public_key = public_key
         self.candidates = list(candidates)
         self.live: list[Attempt] = []  # those that wait or run
-        self.rejections: list[str] = []  # why offers did not become boxes
-        self.errors: list[DrafthouseError] = []  # no further boxes are requested after an error
+        self.rejections: list[str] = []  # why offers did not become boxes (NotThisOne); the next offer is tried
+        self.errors: list[DrafthouseError] = []  # all other errors; no further boxes are requested after one
 
     def run(self) -> Outcome:
         try:
@@ -134,16 +134,16 @@ class _Renting:
             if choice is None:
                 return
             self.candidates.remove(choice)
-            attempt = Attempt(self.world, self.resolved, self.limits, self.public_key, self.waits, choice, self._budget)
+            attempt = Attempt(self.setup, self.resolved, self.limits, self.public_key, self.waits, choice, self._budget)
             self.live.append(attempt)
             try:
                 attempt.request()
             except (NotThisOne, DrafthouseError) as error:
                 self._drop(attempt, error)
 
-    def _budget(self, own: Attempt | None) -> float:
-        """Price that the total cap leaves for one more box, in $ per hour; the attempt ``own`` is not counted."""
-        return self.fleet.max_total - math.fsum(other.price.hour for other in self.live if other is not own) + _ROUNDING
+    def _budget(self, box: Attempt | None) -> float:
+        """Price in $ per hour that the total cap leaves for ``box``, or for one more box if that is None."""
+        return self.fleet.max_total - math.fsum(other.price.hour for other in self.live if other is not box) + _ROUNDING
 
     def _check(self, waiting: Sequence[Attempt]) -> None:
         """Check each waiting attempt once, show the states, then sleep."""
@@ -157,12 +157,12 @@ class _Renting:
             if attempt.box is None:
                 states.append(state)
             elif self.fleet.boxes > 1:
-                self.world.tell(f"instance {attempt.box.instance} runs")
+                self.setup.tell(f"instance {attempt.box.instance} runs")
         if states:
             if self.fleet.boxes > 1:
                 states.insert(0, f"{len(self._running_boxes())} of {self.fleet.boxes} run")
-            self.world.passing("; ".join(states))
-            self.world.sleep(min(attempt.pause_s for attempt in waiting))
+            self.setup.show_progress("; ".join(states))
+            self.setup.sleep(min(attempt.pause_s for attempt in waiting))
 
     def _drop(self, failed: Attempt, error: NotThisOne | DrafthouseError) -> None:
         """Destroy what a failed attempt may have rented. Another offer is tried only after NotThisOne."""
@@ -176,11 +176,11 @@ class _Renting:
         self.live.remove(failed)
         if isinstance(error, NotThisOne):
             self.rejections.append(f"{failed.choice.number}: {error}")
-            self.world.tell(f"offer {failed.choice.number}: {error}; it is not billing")
+            self.setup.tell(f"offer {failed.choice.number}: {error}; it is not billing")
         else:
             self.errors.append(error)
             if self.live:
-                self.world.tell(f"offer {failed.choice.number}: {error.problems[0].found}; no more boxes are requested")
+                self.setup.tell(f"offer {failed.choice.number}: {error.problems[0].found}; no more boxes are requested")
 
     def _outcome(self) -> Outcome:
         """Outcome of the run. Raises DrafthouseError if no box runs, or one is missing and all are required."""
@@ -200,12 +200,12 @@ class _Renting:
 
     def _end_duplicates(self) -> list[Problem]:
         """Destroy further instances with the labels of this run; return problems for those that may still bill."""
-        world = self.world
+        setup = self.setup
         try:
             ids = {attempt.id for attempt in self.live}
-            return end_duplicates(world.client, world.ledger, ids, world.tell, world.sleep)
+            return end_duplicates(setup.client, setup.ledger, ids, setup.tell, setup.sleep)
         except DrafthouseError as error:
-            world.tell(f"cannot tell whether anything else bills: {error.problems[0].found}")
+            setup.tell(f"cannot tell whether anything else bills: {error.problems[0].found}")
             return []
 
     def _shortage(self, boxes: Sequence[Rented]) -> DrafthouseError:
@@ -214,10 +214,11 @@ class _Renting:
         for error in self.errors:
             problems += error.problems
         problems = list(dict.fromkeys(problems))
+        # An error about what still bills keeps its class, whatever else went wrong.
         kind = next((type(error) for error in self.errors if isinstance(error, StillBilling)), None)
         if self.fleet.boxes > 1 and (boxes or self.fleet.all_or_nothing):
             ran = [f"{box.instance} (${box.price.hour:.3f} an hour)" for box in boxes]
-            problems = [*incomplete(self.fleet, ran, self.rejections).problems, *problems]
+            problems = [*incomplete_fleet(self.fleet, ran, self.rejections).problems, *problems]
             return (kind or DrafthouseError)(problems)
         if len(self.errors) == 1:
             return self.errors[0]
@@ -240,7 +241,7 @@ class _Renting:
         while attempts:
             try:
                 if interruption is not None:
-                    self.world.tell("ending it; another Ctrl-C leaves it as it is, billing")
+                    self.setup.tell("ending it; another Ctrl-C leaves it as it is, billing")
                 self._destroy(attempts, error)
                 break
             except KeyboardInterrupt as ctrl_c:
@@ -252,25 +253,25 @@ class _Renting:
             raise interruption
 
     def _destroy(self, attempts: Sequence[Attempt], error: BaseException) -> None:  # ``error`` is the reason
-        world, why = self.world, type(error).__name__
+        setup, why = self.setup, type(error).__name__
         if isinstance(error, NotThisOne):
             why = str(error)
         elif isinstance(error, DrafthouseError):
             why = error.problems[0].found
         shown = why.splitlines()[0] if why else "stopped"
         # A request that was interrupted may still create an instance, which is listed later: wait longer for it.
-        late = max((world.clock() - attempt.begun for attempt in attempts if attempt.is_request_open), default=0.0)
+        open_s = max((setup.clock() - attempt.begun for attempt in attempts if attempt.is_request_open), default=0.0)
         try:
-            world.tell(f"ending what was rented: {shown}")
-            end(
-                world.client,
-                world.ledger,
+            setup.tell(f"ending what was rented: {shown}")
+            end_rentals(
+                setup.client,
+                setup.ledger,
                 only={attempt.id for attempt in attempts},
                 why=why[:200],
-                tell=world.tell,
-                clock=world.clock,
-                sleep=world.sleep,
-                settle_s=self.waits.look_s + late,
+                tell=setup.tell,
+                clock=setup.clock,
+                sleep=setup.sleep,
+                settle_s=self.waits.look_s + open_s,
             )
         except StillBilling as failed:
             raise StillBilling([*_problems(error), *failed.problems]) from error

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.foreground import Child, Stop, Tell, run_until_stopped
-from .account import THIS_LEDGER, compared
+from .account import THIS_LEDGER, compare_with_account
 from .client import VastClient
-from .destroy import StillBilling, end
+from .destroy import StillBilling, end_rentals
 from .errors import KeyRefused, VastError
 from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 
@@ -34,22 +34,22 @@ _ENDING_WARNING = "ending the boxes; another Ctrl-C leaves them as they are, bil
 
 
 @dataclass(frozen=True)
-class World:
-    """Account, ledger, messages, time and subprocess of a run; tests replace them."""
+class RunSetup:
+    """What a run acts on: account, ledger, messages, time and subprocess; tests replace the functions."""
 
     client: VastClient
     ledger: Path
     tell: Tell = print
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    patience_s: float = PATIENCE_S
-    start: Callable[..., Child] = subprocess.Popen
+    patience_s: float = PATIENCE_S  # for which failed destroy requests are retried
+    start: Callable[..., Child] = subprocess.Popen  # starts the command
 
 
 def run_then_destroy(
     command: Sequence[str],
     policy: str,
-    world: World,
+    setup: RunSetup,
     environment: Mapping[str, str],
     hosts: Callable[[], Collection[str] | None],
 ) -> int:
@@ -57,10 +57,10 @@ def run_then_destroy(
 
     ``hosts`` returns the numbers of these instances, None for all rentals of the ledger. Raises DrafthouseError.
     """
-    stop = Stop(tell=world.tell, warning=_ENDING_WARNING)
+    stop = Stop(tell=setup.tell, warning=_ENDING_WARNING)
     with stop.handling_signals():
         try:
-            child = world.start(list(command), env=dict(environment))
+            child = setup.start(list(command), env=dict(environment))
         except OSError as error:
             raise one_problem(
                 "program-missing",
@@ -68,35 +68,37 @@ def run_then_destroy(
                 "an executable command",
                 "correct it; nothing was run or destroyed (make destroy ARGS=--list shows what bills)",
             ) from error
-        status = run_until_stopped(child, stop, clock=world.clock, sleep=world.sleep)
+        status = run_until_stopped(child, stop, clock=setup.clock, sleep=setup.sleep)
         stop.ending = True
-        _after(status, policy, world, hosts())
+        _after(status, policy, setup, hosts())
     return status
 
 
-def _after(status: int, policy: str, world: World, hosts: Collection[str] | None) -> None:
-    """Destroy or keep the instances, and report others that bill unexpectedly."""
-    rented = _worked_on(world, hosts)
+def _after(status: int, policy: str, setup: RunSetup, hosts: Collection[str] | None) -> None:
+    """Destroy or keep the instances after a command with exit ``status``; report others that bill unexpectedly."""
+    rented = _worked_on(setup, hosts)
     if policy == "never" or (policy == "on-success" and status != 0):
         if rented:
-            world.tell("\n".join(kept_lines(rented, policy)))
+            setup.tell("\n".join(kept_lines(rented, policy)))
         return
     problems: list[Problem] = []
     unwritten: NotWritten | None = None
     try:
         if rented:
-            _destroy_with_retries(rented, world)
+            _destroy_with_retries(rented, setup)
     except StillBilling as error:
         if isinstance(error.__context__, (KeyRefused, KeyboardInterrupt)):
             raise  # without a key, or after Ctrl-C, nothing more is requested
         problems += error.problems
     except NotWritten as error:
         unwritten = error
+    # An empty list of hosts: the command worked on no box, so nothing that bills is of this run.
     if hosts is None or hosts:
         try:
-            problems += _unexpected_billing(world, hosts)
+            problems += _unexpected_billing(setup, hosts)
         except KeyboardInterrupt:
             problems.append(_not_compared("interrupted"))
+    # What bills is more urgent than a ledger that cannot be written, so it decides the error's class.
     if problems and unwritten:
         problems += unwritten.problems
     if problems:
@@ -105,25 +107,25 @@ def _after(status: int, policy: str, world: World, hosts: Collection[str] | None
         raise unwritten
 
 
-def _worked_on(world: World, hosts: Collection[str] | None) -> list[Rental]:
+def _worked_on(setup: RunSetup, hosts: Collection[str] | None) -> list[Rental]:
     """Open rentals that the run worked on; a rental without a number is found by its label, as in the inventory."""
     rented, unanswered = list[Rental](), list[Rental]()
-    for rental in rentals(world.ledger).values():
+    for rental in rentals(setup.ledger).values():
         if rental.is_open and (hosts is None or str(rental.instance) in hosts):
             rented.append(rental)
         elif rental.is_open and rental.instance is None:
             unanswered.append(rental)
     if hosts and unanswered:
         with contextlib.suppress(VastError):  # `_unexpected_billing` reports an account that cannot be read
-            ids = {id_of(box.get("label")) for box in world.client.instances() if str(box["id"]) in hosts}
+            ids = {id_of(box.get("label")) for box in setup.client.instances() if str(box["id"]) in hosts}
             rented += [rental for rental in unanswered if rental.id in ids]
     return rented
 
 
-def _unexpected_billing(world: World, hosts: Collection[str] | None) -> list[Problem]:
+def _unexpected_billing(setup: RunSetup, hosts: Collection[str] | None) -> list[Problem]:
     """Problems of instances that the ledger lacks or has as ended, but that the run may have worked on."""
     try:
-        comparison = compared(world.client, world.ledger)
+        comparison = compare_with_account(setup.client, setup.ledger)
     except VastError as error:
         return [*error.problems, _not_compared("the account's list could not be read")]
     if hosts is None:
@@ -153,29 +155,31 @@ def kept_lines(rented: Collection[Rental], policy: str) -> list[str]:
     return lines
 
 
-def _destroy_with_retries(rented: Sequence[Rental], world: World) -> None:
+def _destroy_with_retries(rented: Sequence[Rental], setup: RunSetup) -> None:
     """Destroy the rentals; retry for ``patience_s`` seconds while vast.ai fails. Raises StillBilling."""
-    until = world.clock() + world.patience_s
+    until = setup.clock() + setup.patience_s
     try:
         while True:
             try:
-                end(world.client, world.ledger, only={box.id for box in rented}, why="the run is over", tell=world.tell)
+                end_rentals(
+                    setup.client, setup.ledger, only={box.id for box in rented}, why="the run is over", tell=setup.tell
+                )
                 return
             except VastError as error:
                 problem: DrafthouseError = error
                 if isinstance(error, KeyRefused):
-                    raise StillBilling([*problem.problems, by_the_ledger(world.ledger, rented)]) from None
+                    raise StillBilling([*problem.problems, by_the_ledger(setup.ledger, rented)]) from None
             except StillBilling as error:
                 # A retry does not help with instances of another account.
                 if not any("is still billing" in rental.found for rental in error.problems):
                     raise
                 problem = error
-            if world.clock() >= until:
-                raise StillBilling([*problem.problems, by_the_ledger(world.ledger, rented)]) from None
-            world.tell(f"not ended yet ({problem.problems[0].found.splitlines()[0]}); again in {RETRY_S:.0f} s")
-            world.sleep(RETRY_S)
+            if setup.clock() >= until:
+                raise StillBilling([*problem.problems, by_the_ledger(setup.ledger, rented)]) from None
+            setup.tell(f"not ended yet ({problem.problems[0].found.splitlines()[0]}); again in {RETRY_S:.0f} s")
+            setup.sleep(RETRY_S)
     except KeyboardInterrupt:
-        raise StillBilling(by_the_ledger(world.ledger, rented)) from None
+        raise StillBilling(by_the_ledger(setup.ledger, rented)) from None
 
 
 def by_the_ledger(ledger: Path, rented: Collection[Rental]) -> Problem:

@@ -1,8 +1,8 @@
-"""The program that starts CUDA in the check's container: `nvidia-smi` works where CUDA does not.
+"""Check that CUDA starts in a container: a working `nvidia-smi` does not prove it.
 
-`nvidia-smi -L` needs /dev/nvidiactl alone, CUDA also /dev/nvidia-uvm (nvidia-container-toolkit issues 1246, 1743 and
-1967). No compiler is on a box, so the box's own Python, with the few files that `import ctypes` reads, goes into the
-image and calls ``cuInit`` of the driver's library.
+`nvidia-smi -L` needs only /dev/nvidiactl, CUDA also /dev/nvidia-uvm (nvidia-container-toolkit issues 1246, 1743 and
+1967). The machine may have no compiler. So its Python, with the few files that `import ctypes` reads, is copied into
+the test image (`gpu_check`) and calls ``cuInit`` of the driver's library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-_CALL = """
+_CUINIT_SCRIPT = """
 import ctypes
 try:
     status = ctypes.CDLL("libcuda.so.1").cuInit(0)
@@ -22,7 +22,7 @@ except OSError as error:
 print("cuInit: status", status)
 raise SystemExit(1 if status else 0)
 """
-_MODULES = """
+_MODULES_SCRIPT = """
 import ctypes, os, sys
 files = [getattr(module, "__file__", None) for module in sys.modules.values()]
 print(sys.base_prefix, os.path.realpath(sys.executable), os.__file__, *filter(None, files), sep="\\n")
@@ -32,7 +32,7 @@ _STATUS = re.compile(r"cuInit: .*")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python: its prefix, its program, and the files of the modules that `import ctypes` reads."""
+    """A Python: its prefix, the path of its executable, and the files that `import ctypes` reads."""
 
     prefix: str
     program: str
@@ -40,27 +40,27 @@ class Interpreter:
 
     @property
     def command(self) -> list[str]:
-        """The command that lists the GPUs, then calls ``cuInit(0)``; its status is 1 unless both work."""
+        """The command that lists the GPUs, then calls ``cuInit(0)``. It exits with 0 only if both work."""
         listing = 'nvidia-smi -L && PYTHONHOME="$0" exec "$@"'
-        return ["/bin/sh", "-c", listing, self.prefix, self.program, "-S", "-c", _CALL]
+        return ["/bin/sh", "-c", listing, self.prefix, self.program, "-S", "-c", _CUINIT_SCRIPT]
 
     @property
     def binaries(self) -> list[str]:
-        """The program and the modules that are linked with libraries."""
+        """The executable and the modules in machine code, which are linked with libraries."""
         return [self.program, *(path for path in self.modules if path.endswith(".so"))]
 
 
 def interpreter() -> Interpreter | None:
-    """The Python that runs this; None where it has no ctypes."""
-    argv = [sys.executable, "-I", "-S", "-c", _MODULES]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode != 0:
+    """The running Python; None if it has no ctypes."""
+    argv = [sys.executable, "-I", "-S", "-c", _MODULES_SCRIPT]
+    completed = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    if completed.returncode != 0:
         return None
-    prefix, program, *modules = map(str, done.stdout.splitlines())
+    prefix, program, *modules = map(str, completed.stdout.splitlines())
     return Interpreter(prefix, program, tuple(dict.fromkeys(modules)))
 
 
 def failed_start(output: str) -> str | None:
-    """What ``cuInit`` came to in the output of the container, unless CUDA started or was never asked."""
-    found = _STATUS.search(output)
-    return found[0] if found and found[0] != "cuInit: status 0" else None
+    """The line with the error of ``cuInit`` in the container's output; None if CUDA started or cuInit did not run."""
+    match = _STATUS.search(output)
+    return match[0] if match and match[0] != "cuInit: status 0" else None

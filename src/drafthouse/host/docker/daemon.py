@@ -1,9 +1,9 @@
-"""Docker's `daemon.json` changed on a box so that the engine comes back, or everything is as it was before.
+"""Change Docker's `daemon.json` and restart the engine; if it does not restart, restore the old file.
 
-The order is what makes a killed run converge: the record says what is about to happen and where the old file
-lies, then the new file takes the old one's place in one step, then the engine is restarted, and only when it
-answers is the record closed. Whoever finds an open record restarts the engine, and has the old file to put
-back. Standard library only, Python 3.10; needs root and systemd.
+A killed run is completed by the next one because of the order of the steps. First the record (a file beside
+daemon.json) is opened: it holds the old text. Then the file is replaced atomically and the engine restarted. Only
+when the engine answers is the record closed, that is, written without the old text. A run that finds an open record
+restarts the engine and can restore the old text. Standard library only, Python 3.10; needs root and systemd.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...core.docker_api import DockerApi, EngineInfo
 from ...core.documents import text_of
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import object_in, replace_file
-from ...core.locks import take
+from ...core.locks import take_lock
 from ...core.procfs import age_of, command_of
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Settings
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RECORD_SUFFIX = ".drafthouse"
 _LOCK = "/run/lock/drafthouse-docker.lock"
 _ABOUT = "Which values of daemon.json beside this are Drafthouse's. Without this file they count as your own."
-_LAST_LINES = 40  # of the engine's journal, among which the reason stands
+_LAST_LINES = 40  # of the engine's journal; the reason of a failed start is among them
 _LOCK_WAIT_S = 300.0
 _REASON = re.compile(
     r"failed to start daemon|unable to configure|level=(fatal|error)|^(fatal|error|panic)", re.IGNORECASE
@@ -46,21 +46,21 @@ _REASON = re.compile(
 
 
 @dataclass
-class Done:
-    """What was done, for Ansible's result."""
+class Applied:
+    """Result of `Daemon.apply` for Ansible."""
 
     changed: bool = False
     restarted: bool = False
-    left: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    backup: str = ""
-    before: str = ""
-    after: str = ""
-    seconds: float = 0.0
+    left: list[str] = field(default_factory=list)  # keys of the likes (`daemon_json`) that gave way to the user's
+    notes: list[str] = field(default_factory=list)  # sentences for the user
+    backup: str = ""  # path of the old file's copy; '' without one
+    before: str = ""  # text of the file before
+    after: str = ""  # text of the file after
+    seconds: float = 0.0  # duration
 
 
 class Daemon:
-    """The engine of this box and its file."""
+    """The container engine of this machine and its daemon.json; ``unit`` is its systemd unit."""
 
     def __init__(self, path: str = DAEMON_JSON, timeout_s: float = 120.0, unit: str = "docker.service") -> None:
         self.path = Path(path)
@@ -68,19 +68,19 @@ class Daemon:
         self.timeout_s, self.unit = timeout_s, unit
         self.api = DockerApi(timeout_s=30.0)
 
-    # --- what is there ------------------------------------------------------------------------------
+    # --- the present state ----------------------------------------------------------------------------
 
     def text(self) -> str:
-        """The file's text; "" where there is no file."""
+        """The text of daemon.json; "" if it does not exist. Raises DrafthouseError if it is invalid."""
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
             return ""
-        daemon_json.parse(raw, str(self.path))  # names what is wrong
+        daemon_json.parse(raw, str(self.path))  # validates the file
         return text_of(raw)
 
     def read_record(self) -> tuple[Settings, str | None]:
-        """Our part of the settings, and the text to put back after an unfinished change (else None)."""
+        """Our part of the settings, and the old text if the record is open, to restore on failure (else None)."""
         record = object_in(self.record_path)
         ours, before = record.get("ours"), record.get("before")
         if not isinstance(ours, dict):
@@ -90,25 +90,25 @@ class Daemon:
         return ours, before
 
     def flags(self) -> list[str]:
-        """The words with which the engine was started: a key that is also among them keeps it from starting."""
+        """The engine's command line. dockerd does not start if a key of daemon.json is also among its flags."""
         return [word for word in command_of(self._pid())[1:] if word]
 
     # --- the change ---------------------------------------------------------------------------------
 
-    def apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str = "nvidia-ctk") -> Done:
-        """Bring the file and the engine to what is wished; DrafthouseError where that is refused or has failed."""
-        begun = time.monotonic()
+    def apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str = "nvidia-ctk") -> Applied:
+        """Apply ``wishes`` to file and engine; ``restart_busy`` permits stopping containers. Raises DrafthouseError."""
+        started = time.monotonic()
         if check:
-            done = self._apply(wishes, restart_busy, check, ctk)
+            result = self._apply(wishes, restart_busy, check, ctk)
         else:
-            with self._alone():
-                done = self._apply(wishes, restart_busy, check, ctk)
-        done.seconds = round(time.monotonic() - begun, 1)
-        return done
+            with self._exclusive():
+                result = self._apply(wishes, restart_busy, check, ctk)
+        result.seconds = round(time.monotonic() - started, 1)
+        return result
 
-    def _apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str) -> Done:
+    def _apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str) -> Applied:
         text = self.text()
-        ours, pending = self.read_record()
+        ours, old_text = self.read_record()
         info = self._info()
         program = shutil.which(ctk) or ""
         if wishes.nvidia and not program and not check:
@@ -119,85 +119,88 @@ class Daemon:
                 "install the package nvidia-container-toolkit",
             )
         plan = make_plan(text, ours, wishes, info.get("LoggingDriver", ""), str(self.path), program)
-        done = Done(left=list(plan.left), before=plan.before, after=plan.after)
-        if plan.differs and not plan.needed and self._busy(info) and not restart_busy:
-            done.after = done.before
-            done.notes.append(
+        result = Applied(left=list(plan.left), before=plan.before, after=plan.after)
+        # Likes alone, such as log rotation, are not worth stopping containers for.
+        if plan.differs and not plan.needed and self._stopped_by_restart(info) and not restart_busy:
+            result.after = result.before
+            result.notes.append(
                 f"log rotation and cgroup driver left as they are: they would restart an engine with "
                 f"{info['ContainersRunning']} running containers (container_engine_restart=true allows it)"
             )
             plan = Plan(plan.before, plan.before, ours, plan.left, False)
-        stale = pending is not None and not self._took_effect()
-        if not plan.differs and not stale:
-            return self._hold_running(done, bool(info), check, ours, plan.ours, pending)
-        self._refuse_what_would_harm(plan, info, restart_busy)
+        # An open record: an earlier run was killed, perhaps after it wrote the file and before it restarted the engine.
+        needs_restart = old_text is not None and not self._took_effect()
+        if not plan.differs and not needs_restart:
+            return self._ensure_running(result, bool(info), check, ours, plan.ours, old_text)
+        self._refuse_harm(plan, info, restart_busy)
         self._validate(plan.after)
-        done.changed = done.restarted = True
+        result.changed = result.restarted = True
         if check:
-            return done
-        good = plan.before if pending is None else pending
-        done.backup = self._write(plan, good)
+            return result
+        # The text that the engine started with; after a killed run that is the one in the record.
+        working_text = plan.before if old_text is None else old_text
+        result.backup = self._write(plan, working_text)
         reason = self._restart()
         if reason:
-            self._restore(good, ours, reason)
+            self._restore(working_text, ours, reason)
         self._write_record(plan.ours)
-        self._confirm(wishes)
-        return done
+        self._confirm_data_root(wishes)
+        return result
 
     def take_out(self, check: bool) -> bool:
-        """Take our values out of the file of an engine that is gone, and the record away; whether there were any."""
+        """Remove our settings and the record after the engine was removed; return True if there was a record."""
         text, (ours, _) = self.text(), self.read_record()
         if not self.record_path.exists():
             return False
         if not check:
-            rest = daemon_json.without(daemon_json.parse(text.encode(), str(self.path)), ours)
-            self._put(daemon_json.render(rest, text) if rest else "")
+            remaining = daemon_json.without(daemon_json.parse(text.encode(), str(self.path)), ours)
+            self._put(daemon_json.render(remaining, text) if remaining else "")
             self.record_path.unlink()
         return True
 
-    def _hold_running(
-        self, done: Done, answers: bool, check: bool, ours: Settings, now: Settings, pending: str | None
-    ) -> Done:
-        """See that the engine runs, whose file is as it should be, and close what is still open."""
+    def _ensure_running(
+        self, result: Applied, answers: bool, check: bool, ours: Settings, new_ours: Settings, old_text: str | None
+    ) -> Applied:
+        """Start the engine if it does not answer, and close an open record; the file needs no change."""
         if not answers:
-            done.changed = done.restarted = True
+            result.changed = result.restarted = True
             if not check:
                 reason = self._restart()
                 if reason:
-                    raise DrafthouseError(self._does_not_start(reason))
-        if not check and (pending is not None or now != ours):
-            self._write_record(now)
-        return done
+                    raise DrafthouseError(self._start_problem(reason))
+        if not check and (old_text is not None or new_ours != ours):
+            self._write_record(new_ours)
+        return result
 
     @staticmethod
-    def _busy(info: EngineInfo) -> int:
-        """The number of containers that a restart would stop."""
+    def _stopped_by_restart(info: EngineInfo) -> int:
+        """The number of running containers that a restart would stop."""
         return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
 
-    def _refuse_what_would_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
+    def _refuse_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
         problems = []
-        busy = self._busy(info)
-        if busy and not restart_busy:
+        running = self._stopped_by_restart(info)
+        if running and not restart_busy:
             problems.append(
                 Problem(
                     "containers-running",
-                    f"{busy} running containers, which restarting the engine would stop",
+                    f"{running} running containers, which restarting the engine would stop",
                     f"a restart, for the change of {self.path}",
                     "run again with -e container_engine_restart=true when they may stop, or stop them first",
                     str(self.path),
                 )
             )
         root = str(info.get("DockerRootDir", ""))
-        now, then = _data_root(plan.before, self.path), _data_root(plan.after, self.path)
-        stored = int(info.get("Containers", 0)) + int(info.get("Images", 0))
-        if stored and now != then and os.path.realpath(then) != os.path.realpath(root):
+        old_root, dest = _data_root(plan.before, self.path), _data_root(plan.after, self.path)
+        stored_objects = int(info.get("Containers", 0)) + int(info.get("Images", 0))
+        if stored_objects and old_root != dest and os.path.realpath(dest) != os.path.realpath(root):
             problems.append(
                 Problem(
                     "docker-data-would-be-hidden",
                     f"{info.get('Containers')} containers and {info.get('Images')} images in {root}",
-                    f"the engine's data in {then}, where these would be missing",
-                    f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {then}/`, "
-                    f'then write "data-root": "{then}" into {self.path}; or leave container_engine_data_root as it was',
+                    f"the engine's data in {dest}, where these would be missing",
+                    f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {dest}/`, "
+                    f'then write "data-root": "{dest}" into {self.path}; or leave container_engine_data_root as it was',
                     "container_engine_data_root",
                 )
             )
@@ -205,16 +208,16 @@ class Daemon:
             raise DrafthouseError(problems)
 
     def _validate(self, text: str) -> None:
-        """Let dockerd itself read the file, with the flags it is started with; dockerd can do so from 23.0 on."""
+        """Let dockerd (23.0 or newer) validate the text with its flags. Raises DrafthouseError if it refuses."""
         dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin")
         if not dockerd or "--validate" not in run([dockerd, "--help"]).stdout:
             return
         flags = self.flags()
-        other = option(flags, "--config-file")
-        if other and Path(other) != self.path:
+        config_file = option(flags, "--config-file")
+        if config_file and Path(config_file) != self.path:
             raise one_problem(
                 "docker-settings-refused",
-                f"an engine started with --config-file {other}",
+                f"an engine started with --config-file {config_file}",
                 f"one that reads {self.path}",
                 "name that file in container_engine_daemon_json, or start the engine without the flag",
                 str(self.path),
@@ -222,31 +225,31 @@ class Daemon:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as copy:
             copy.write(text or "{}")
             copy.flush()
-            done = run([dockerd, "--validate", f"--config-file={copy.name}", *without(flags, "--config-file")])
-        if done.returncode != 0:
-            words = last_line(done.stderr or done.stdout).replace(copy.name, self.path.name)
+            completed = run([dockerd, "--validate", f"--config-file={copy.name}", *without(flags, "--config-file")])
+        if completed.returncode != 0:
+            message = last_line(completed.stderr or completed.stdout).replace(copy.name, self.path.name)
             raise one_problem(
                 "docker-settings-refused",
-                f"dockerd refuses the new settings: {words}",
+                f"dockerd refuses the new settings: {message}",
                 "settings that dockerd accepts",
                 f"fix container_engine_settings or {self.path} (it was not changed)",
                 str(self.path),
             )
 
-    def _write(self, plan: Plan, good: str) -> str:
-        """Put the new file in place, the old one beside it; return where the old one lies."""
+    def _write(self, plan: Plan, working_text: str) -> str:
+        """Back up the old file, open the record with ``working_text``, and write the new file; return the backup."""
         backup = ""
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if plan.differs and self.path.exists():
             backup = f"{self.path}.{time.strftime('%Y-%m-%d@%H:%M:%S')}~"
             shutil.copy2(self.path, backup)
-        self._write_record(plan.ours, good)
+        self._write_record(plan.ours, working_text)
         if plan.differs:
             self._put(plan.after)
         return backup
 
     def _put(self, text: str) -> None:
-        """Replace the file in one step; none is there for an empty text."""
+        """Replace daemon.json atomically; an empty text removes it."""
         if not text:
             self.path.unlink(missing_ok=True)
             return
@@ -260,25 +263,25 @@ class Daemon:
             return
         _replace(self.record_path, json.dumps(data, indent=2) + "\n", 0o600)
 
-    def _restore(self, good: str, ours: Settings, reason: str) -> None:
-        """Put the file back that the engine ran with, start it, and say why."""
-        self._put(good)
-        again = self._restart()
-        # What the good text holds is ours as before; a value that is not in it falls out of the record by itself.
+    def _restore(self, working_text: str, ours: Settings, reason: str) -> None:
+        """Restore ``working_text``, restart the engine, and raise DrafthouseError with the reason."""
+        self._put(working_text)
+        second_reason = self._restart()
+        # The record again holds our part before the change. A later run drops values that the file lacks.
         self._write_record(ours)
-        state = "the old file is back and the engine runs"
-        if again:
-            state = f"the old file is back, and the engine does not start with it either: {again}"
+        outcome = "the old file is back and the engine runs"
+        if second_reason:
+            outcome = f"the old file is back, and the engine does not start with it either: {second_reason}"
         raise one_problem(
             "docker-not-answering",
             f"an engine that does not restart after the change of {self.path}: {reason}",
             "an engine that answers with the new settings",
-            f"undo what it rejects (container_engine_settings, container_engine_data_root); {state}",
+            f"undo what it rejects (container_engine_settings, container_engine_data_root); {outcome}",
             str(self.path),
         )
 
-    def _confirm(self, wishes: Wishes) -> None:
-        """See that the engine really took the settings that can be seen from outside."""
+    def _confirm_data_root(self, wishes: Wishes) -> None:
+        """Raise DrafthouseError if the engine does not use the wanted data root; other settings are not visible."""
         root = str(self.api.info().get("DockerRootDir", ""))
         if wishes.data_root and os.path.realpath(root) != os.path.realpath(wishes.data_root):
             raise one_problem(
@@ -292,37 +295,37 @@ class Daemon:
     # --- the engine -----------------------------------------------------------------------------------
 
     def _restart(self) -> str:
-        """Restart the engine and wait until it answers; return why it does not, "" when it does."""
-        begun = time.time()
-        # Three failed starts in a minute, and systemd starts the unit no more until it is told so.
+        """Restart the engine and wait until it answers; return "" then, else the reason of the failure."""
+        started = time.time()
+        # After three failed starts within a minute systemd refuses further starts until this reset.
         run(["systemctl", "reset-failed", self.unit, "docker.socket"])
         try:
-            done = run(["systemctl", "restart", self.unit], self.timeout_s)
+            completed = run(["systemctl", "restart", self.unit], self.timeout_s)
         except subprocess.TimeoutExpired:
-            return f"it was not ready after {self.timeout_s:.0f} s. {self._journal(begun)}".strip()
-        if done.returncode != 0:
-            return self._journal(begun) or last_line(done.stderr)
-        until = time.monotonic() + self.timeout_s
-        while time.monotonic() < until:
+            return f"it was not ready after {self.timeout_s:.0f} s. {self._journal(started)}".strip()
+        if completed.returncode != 0:
+            return self._journal(started) or last_line(completed.stderr)
+        deadline = time.monotonic() + self.timeout_s
+        while time.monotonic() < deadline:
             if self.api.answers():
                 return ""
-            if self._property("ActiveState") == "failed":
-                return self._journal(begun) or "it stopped again"
+            if self._unit_property("ActiveState") == "failed":
+                return self._journal(started) or "it stopped again"
             time.sleep(0.2)
-        return f"it did not answer within {self.timeout_s:.0f} s. {self._journal(begun)}".strip()
+        return f"it did not answer within {self.timeout_s:.0f} s. {self._journal(started)}".strip()
 
     def _journal(self, since: float) -> str:
-        """The engine's own reason from its journal, on one line."""
-        words = ["--since", f"@{int(since)}", "-o", "cat", "--no-pager", "-n", str(_LAST_LINES)]
-        done = run(["journalctl", "-u", self.unit, *words])
+        """The last error line of the engine's journal since that unix time; "" if there is none."""
+        options = ["--since", f"@{int(since)}", "-o", "cat", "--no-pager", "-n", str(_LAST_LINES)]
+        completed = run(["journalctl", "-u", self.unit, *options])
         last_error = start_error = ""
-        for line in done.stdout.splitlines():
+        for line in completed.stdout.splitlines():
             if not _REASON.search(line):
                 continue
             last_error = line.strip()
             if "failed to start daemon" in line or "unable to configure" in line:
                 start_error = last_error
-        return daemon_json.shown(start_error or last_error)[:500]
+        return daemon_json.redacted(start_error or last_error)[:500]
 
     def _info(self) -> EngineInfo:
         try:
@@ -330,7 +333,7 @@ class Daemon:
         except DrafthouseError:
             return {}
 
-    def _does_not_start(self, reason: str) -> Problem:
+    def _start_problem(self, reason: str) -> Problem:
         return Problem(
             "docker-not-answering",
             f"the container engine does not start: {reason}",
@@ -340,25 +343,25 @@ class Daemon:
         )
 
     def _took_effect(self) -> bool:
-        """Tell whether the engine was started after the file was last written."""
+        """True if the engine answers and was started after the last change of the file."""
         age_s = age_of(self._pid())
         if age_s is None or not self.path.exists():
             return False
         return self.api.answers() and time.time() - age_s > self.path.stat().st_mtime + 1.0
 
     def _pid(self) -> int:
-        """The engine's process; 0, which none has, where it does not run."""
-        main_pid = self._property("MainPID")
+        """The engine's process id; 0 if it does not run."""
+        main_pid = self._unit_property("MainPID")
         return int(main_pid) if main_pid.isdigit() else 0
 
-    def _property(self, name: str) -> str:
+    def _unit_property(self, name: str) -> str:
         return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait for a run that was cut off but still works on the box: two must not write the file."""
+    def _exclusive(self) -> Iterator[None]:
+        """Hold a lock, so that a run that lost its connection but still works cannot write the file as well."""
         with Path(_LOCK).open("w") as lock:
-            if not take(lock, _LOCK_WAIT_S):
+            if not take_lock(lock, _LOCK_WAIT_S):
                 raise one_problem(
                     "already-running",
                     f"another run has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
@@ -368,20 +371,20 @@ class Daemon:
             yield
 
 
-# --- small things -------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------
 
 
 def _replace(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write ``text`` in one step; a file that is there keeps its mode and its owner."""
+    """Write ``text`` atomically. An existing file keeps its mode and owner."""
     if not path.exists():
         replace_file(path, text, mode)
         return
-    before = path.stat()
-    replace_file(path, text, before.st_mode & 0o7777)
-    os.chown(path, before.st_uid, before.st_gid)
+    status = path.stat()
+    replace_file(path, text, status.st_mode & 0o7777)
+    os.chown(path, status.st_uid, status.st_gid)
 
 
 def _data_root(text: str, path: Path) -> str:
-    """Where the engine keeps its data according to the file."""
+    """The engine's data folder according to the ``text`` of daemon.json."""
     settings = daemon_json.parse(text.encode(), str(path))
     return str(settings.get("data-root") or "/var/lib/docker")

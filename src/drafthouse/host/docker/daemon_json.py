@@ -1,14 +1,14 @@
-"""Docker's `daemon.json`: ours merged into the user's. Pure: text and wishes in, text or problems out.
+"""Merge Drafthouse's settings into the user's `daemon.json` of Docker. Pure functions: nothing is read or written.
 
-The file belongs to the user of the box. Three kinds of keys meet in it: the user's own, which are never overwritten,
-moved or dropped; what we need, where the user's own file saying something else is a problem and nothing is written; and
-what we would like (log rotation, the cgroup driver), where the user's own stays.
+The file belongs to the machine's user, whose settings are never overwritten, moved or dropped. Drafthouse adds two
+kinds of settings. A need must hold: if the user's setting contradicts it, that is an error and nothing is written.
+A like (log rotation, the cgroup driver) gives way to the user's setting.
 
-A record beside the file holds the part of it that is ours, `{"log-opts": {"max-size": "50m"}}`. Without it a second
-wish of the same person would contradict the first, and nothing could ever be taken out again.
+A record beside the file holds the part that Drafthouse wrote, for example `{"log-opts": {"max-size": "50m"}}`.
+Without it a changed need would contradict the earlier one, and nothing could be removed later.
 
-Source of how Docker reads the file: moby, daemon/config/config.go (an empty file is allowed, a UTF-8 byte order mark
-too; unknown keys, and keys that are also flags of dockerd, keep the engine from starting).
+How Docker reads the file: moby, daemon/config/config.go. An empty file and a UTF-8 byte order mark are allowed.
+dockerd does not start with unknown keys, or with keys that are also among its command-line flags.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Settings: TypeAlias = "Mapping[str, Json]"
 Keys: TypeAlias = "tuple[str, ...]"
 DAEMON_JSON = "/etc/docker/daemon.json"
 
-# Log drivers that know max-size and max-file; another one would keep every container from starting.
+# Log drivers that support max-size and max-file. With any other driver these options stop containers from starting.
 _ROTATING_DRIVERS = ("json-file", "local")
-_ROTATION = ("max-size", "max-file")
-# What `nvidia-ctk runtime configure` may add; anything else that it changes is not taken over.
+_ROTATION_OPTIONS = ("max-size", "max-file")
+# Keys to take from the output of `nvidia-ctk runtime configure`; its other changes are ignored.
 _NVIDIA_KEYS = (("runtimes", "nvidia"), ("features", "cdi"))
 _NVIDIA_RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The settings after the merge, the part of them that is ours, and the likes that gave way to the user's own."""
+    """The merged settings, the part that Drafthouse adds (``ours``), and the dotted keys of likes that gave way."""
 
     settings: Settings
     ours: Settings
@@ -48,9 +48,9 @@ class Merged:
 
 
 def parse(raw: bytes, where: str = DAEMON_JSON) -> dict[str, Json]:
-    """The settings in a file's bytes. Raises DrafthouseError with line and column of what is wrong.
+    """The settings in a file's bytes. Raises DrafthouseError with the line and column of an error.
 
-    Values are never repeated in messages: a proxy's password may stand in the file.
+    Messages never contain values, because the file may hold a proxy's password.
     """
     try:
         text = text_of(raw)
@@ -64,102 +64,102 @@ def parse(raw: bytes, where: str = DAEMON_JSON) -> dict[str, Json]:
 
 
 def merge(current: Settings, needs: Settings, likes: Settings, ours: Settings, where: str = DAEMON_JSON) -> Merged:
-    """Add `needs` and `likes` to the user's own settings: `current` without `ours`, the part that a former run wrote.
+    """Add `needs` and `likes` to the user's settings: `current` without `ours`, which an earlier run wrote.
 
-    Raises DrafthouseError with every need that the user's own settings contradict.
+    Raises DrafthouseError with every need that the user's settings contradict.
     """
     users = without(current, ours)
     contradicted: list[Keys] = []
-    settings = _joined(users, needs, contradicted)
+    settings = _with_wishes(users, needs, contradicted)
     if contradicted:
         raise DrafthouseError([_contradiction(keys, needs, where) for keys in contradicted])
     left: list[Keys] = []
-    settings = _joined(settings, likes, left)
+    settings = _with_wishes(settings, likes, left)
     return Merged(settings, without(settings, users), tuple(map(".".join, left)))
 
 
 def without(settings: Settings, other: Settings) -> dict[str, Json]:
-    """`settings` without the values that stand in `other` too, and without the objects that this empties."""
-    rest: dict[str, Json] = {}
+    """`settings` without the values that `other` has too, and without objects that this leaves empty."""
+    remaining: dict[str, Json] = {}
     for key, value in settings.items():
-        theirs = other.get(key)
-        if key not in other or not (same(value, theirs) or _both_objects(value, theirs)):
-            rest[key] = value
-        elif isinstance(value, Mapping) and isinstance(theirs, Mapping):
-            inside = without(value, theirs)
-            if inside:
-                rest[key] = inside
-    return rest
+        other_value = other.get(key)
+        if key not in other or not (same_json(value, other_value) or _both_objects(value, other_value)):
+            remaining[key] = value
+        elif isinstance(value, Mapping) and isinstance(other_value, Mapping):
+            remainder = without(value, other_value)
+            if remainder:
+                remaining[key] = remainder
+    return remaining
 
 
 def rotation(users: Settings, max_size: str, max_file: int, driver: str = "") -> dict[str, Json]:
-    """The like that rotates containers' logs; {} where the user's own log settings speak for themselves.
+    """The like that rotates container logs; {} if the user has set one of its options or another log driver.
 
-    `driver` is the log driver that the engine uses when the file names none. The two options belong together, so one of
-    the user's own keeps both of ours out.
+    `driver` is the log driver that the engine uses if the file names none. The two options belong together, so
+    neither is added if the user has set one of them.
     """
     options = users.get("log-opts", {})
     if (users.get("log-driver") or driver or _ROTATING_DRIVERS[0]) not in _ROTATING_DRIVERS:
         return {}
-    if not isinstance(options, Mapping) or any(key in options for key in _ROTATION):
+    if not isinstance(options, Mapping) or any(key in options for key in _ROTATION_OPTIONS):
         return {}
     return {"log-opts": {"max-size": max_size, "max-file": str(max_file)}}
 
 
 def nvidia_part(configured: Settings, users: Settings) -> dict[str, Json]:
-    """NVIDIA's own keys among the settings that nvidia-ctk made.
+    """NVIDIA's keys (`_NVIDIA_KEYS`) in the settings that nvidia-ctk made.
 
-    It writes the whole file anew and would sort it, so nothing else is taken over. A user's own entry for NVIDIA's
-    runtime stays as it is: older packages wrote it in other words.
+    nvidia-ctk rewrites and sorts the file, so its other output is ignored. If the user has an entry for NVIDIA's
+    runtime, it stays: older packages wrote it differently.
     """
     part: dict[str, Json] = {}
     for group, name in _NVIDIA_KEYS:
-        path, there = _value_at(users, (group, name, "path")), configured.get(group)
-        if isinstance(path, str) and PurePath(path).name in _NVIDIA_RUNTIMES:
+        runtime_path, group_settings = _value_at(users, (group, name, "path")), configured.get(group)
+        if isinstance(runtime_path, str) and PurePath(runtime_path).name in _NVIDIA_RUNTIMES:
             continue
-        if isinstance(there, Mapping) and name in there:
-            part[group] = {name: there[name]}
+        if isinstance(group_settings, Mapping) and name in group_settings:
+            part[group] = {name: group_settings[name]}
     return part
 
 
 def render(settings: Settings, text: str = "") -> str:
-    """`settings` as text, indented as the `text` that stood there; that very text if it says the same."""
-    if text.strip() and same(json_of(text), settings):
+    """`settings` as JSON, indented like the old `text`; `text` itself if its settings are the same."""
+    if text.strip() and same_json(json_of(text), settings):
         return text
     indent = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
     return json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
 
 
-def shown(text: str) -> str:
-    """`text` fit for a log: without the password of a proxy's or mirror's address."""
+def redacted(text: str) -> str:
+    """`text` for a log: user names and passwords in URLs are replaced by `***`."""
     return re.sub(r"(//)[^/@\s\"]+@", r"\1***@", text)
 
 
-def same(one: object, other: object) -> bool:
-    """Whether two values are the same JSON. Python's own == takes 1 for true."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def same_json(first: object, second: object) -> bool:
+    """True if both values are the same JSON. Python's == would treat 1 and true as equal."""
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def _both_objects(one: object, other: object) -> bool:
-    return isinstance(one, Mapping) and isinstance(other, Mapping)
+def _both_objects(first: object, second: object) -> bool:
+    return isinstance(first, Mapping) and isinstance(second, Mapping)
 
 
-def _joined(users: Settings, wishes: Settings, contradicted: list[Keys], above: Keys = ()) -> dict[str, Json]:
-    """`users` with `wishes` added; where they contradict each other, the user's, and its place in `contradicted`."""
-    made = dict(users)
+def _with_wishes(users: Settings, wishes: Settings, contradicted: list[Keys], parents: Keys = ()) -> dict[str, Json]:
+    """`users` with `wishes` added. On a contradiction the user's value stays and its keys go to `contradicted`."""
+    joined = dict(users)
     for key, value in wishes.items():
-        theirs = users.get(key)
+        user_value = users.get(key)
         if key not in users:
-            made[key] = value
-        elif isinstance(theirs, Mapping) and isinstance(value, Mapping):
-            made[key] = _joined(theirs, value, contradicted, (*above, key))
-        elif not same(theirs, value):
-            contradicted.append((*above, key))
-    return made
+            joined[key] = value
+        elif isinstance(user_value, Mapping) and isinstance(value, Mapping):
+            joined[key] = _with_wishes(user_value, value, contradicted, (*parents, key))
+        elif not same_json(user_value, value):
+            contradicted.append((*parents, key))
+    return joined
 
 
 def _value_at(settings: Settings, keys: Keys) -> Json:
-    """The value that the keys lead to, an object at each step; None where one of them is missing."""
+    """The value at the path of nested `keys`; None if a key is missing."""
     value: Json = settings
     for key in keys:
         if not isinstance(value, Mapping):

@@ -1,4 +1,7 @@
-"""What Docker's daemon.json is to become: what is ours in it, what we would like, and what NVIDIA's toolkit adds."""
+"""Plan the change of Docker's daemon.json.
+
+Needs are settings that must hold, likes are those that give way to the user's; `daemon_json` merges both.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +20,41 @@ from .daemon_json import DAEMON_JSON, Settings
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
-_COMMAND_S = 60.0
+_COMMAND_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the file shall say. ``data_root`` "" leaves it to the user; ``max_file`` 0 leaves logs alone."""
+    """The wanted settings."""
 
-    settings: Mapping[str, Json] = field(default_factory=dict)
-    data_root: str = ""
-    max_size: str = ""
-    max_file: int = 0
-    nvidia: bool = False
-    reload_safe: bool = False
+    settings: Mapping[str, Json] = field(default_factory=dict)  # keys of daemon.json that must hold
+    data_root: str = ""  # folder for images and containers; "" leaves the key to the user
+    max_size: str = ""  # of a log file, as Docker writes it (50m)
+    max_file: int = 0  # log files per container; 0 adds no log rotation
+    nvidia: bool = False  # configure NVIDIA's runtime
+    reload_safe: bool = False  # containers keep their GPUs at `systemctl daemon-reload`
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The file before and after, and the part of it that will be ours."""
+    """The planned change of the file."""
 
-    before: str
-    after: str
-    ours: Settings
-    left: tuple[str, ...]
-    needed: bool  # False: only what we would like differs
+    before: str  # its text
+    after: str  # its text after the change
+    ours: Settings  # the settings in it that Drafthouse adds
+    left: tuple[str, ...]  # dotted keys of the likes that give way to the user's settings
+    needed: bool  # False: only likes differ, which may wait
 
     @property
     def differs(self) -> bool:
-        """Whether the file is to be written."""
+        """True if the file must be written."""
         return self.before != self.after
 
 
 def make_plan(
     text: str, ours: Settings, wishes: Wishes, driver: str = "", where: str = DAEMON_JSON, ctk: str = ""
 ) -> Plan:
-    """What the file shall become. `ctk` is the path of nvidia-ctk; without it NVIDIA's part is left out."""
+    """The plan for the file with this `text`. `ctk` is the path of nvidia-ctk; if "", NVIDIA's keys are left out."""
     current = daemon_json.parse(text.encode(), where)
     users = daemon_json.without(current, ours)
     needs: dict[str, Json] = dict(wishes.settings)
@@ -61,13 +64,13 @@ def make_plan(
     if wishes.max_file:
         likes |= daemon_json.rotation(users, wishes.max_size, wishes.max_file, driver)
     if wishes.nvidia and wishes.reload_safe:
-        # NVIDIA/nvidia-container-toolkit#48: with systemd's cgroup driver `systemctl daemon-reload` takes the
-        # GPUs away from running containers; this is the workaround that NVIDIA names for Docker.
+        # NVIDIA/nvidia-container-toolkit#48: with systemd's cgroup driver, running containers lose their GPUs at
+        # `systemctl daemon-reload`. NVIDIA recommends this workaround for Docker.
         likes["exec-opts"] = ["native.cgroupdriver=cgroupfs"]
     if wishes.nvidia and ctk:
         configured = nvidia_configured(ctk, daemon_json.render(current, text), where)
         needs = _with_groups(needs, daemon_json.nvidia_part(configured, users))
-    elif not wishes.nvidia:  # a profile for the CPU: what is there for GPUs stays
+    elif not wishes.nvidia:  # for a CPU profile the GPU settings of an earlier run stay
         needs = _with_groups(needs, daemon_json.nvidia_part(daemon_json.without(current, users), users))
     merged = daemon_json.merge(current, needs, likes, ours, where)
     needed = bool(daemon_json.without(needs, current))
@@ -75,15 +78,15 @@ def make_plan(
 
 
 def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
-    """The settings that nvidia-ctk makes of ``text``, tried on a copy."""
+    """The settings after nvidia-ctk has edited a temporary copy of ``text``."""
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         copy = Path(folder) / "daemon.json"
         copy.write_text(text, "utf-8")
-        done = run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
-        if done.returncode != 0:
+        completed = run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
+        if completed.returncode != 0:
             raise one_problem(
                 "program-failed",
-                f"nvidia-ctk refuses: {last_line(done.stderr or done.stdout)}",
+                f"nvidia-ctk refuses: {last_line(completed.stderr or completed.stdout)}",
                 "the container engine configured for NVIDIA GPUs",
                 "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
                 where,
@@ -91,8 +94,8 @@ def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str
         return daemon_json.parse(copy.read_bytes(), where)
 
 
-def run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.CompletedProcess[str]:
-    """Run a program; one that is not there has failed."""
+def run(command: Sequence[str], timeout_s: float = _COMMAND_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run a program. A missing program counts as failed, with exit status 127."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
@@ -103,24 +106,24 @@ def run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.Com
 
 
 def last_line(text: str) -> str:
-    """The last line of a program's output, as a message shows it."""
+    """The last line of a program's output for a message, without passwords and at most 500 characters long."""
     text = text.strip()
     if not text:
         return "(it said nothing)"
-    return daemon_json.shown(text.splitlines()[-1].strip())[:500]
+    return daemon_json.redacted(text.splitlines()[-1].strip())[:500]
 
 
-def _same_folder(theirs: Json, ours: str) -> bool:
-    return isinstance(theirs, str) and os.path.normpath(theirs) == os.path.normpath(ours)
+def _same_folder(user_folder: Json, our_folder: str) -> bool:
+    return isinstance(user_folder, str) and os.path.normpath(user_folder) == os.path.normpath(our_folder)
 
 
 def _with_groups(needs: Mapping[str, Json], groups: Mapping[str, Json]) -> dict[str, Json]:
-    """`needs` with the objects of `groups`; a group that stands in both has the keys of both."""
-    made = dict(needs)
+    """`needs` with the objects of `groups`; an object in both gets the keys of both."""
+    merged = dict(needs)
     for name, group in groups.items():
-        present = made.get(name)
-        if isinstance(present, Mapping) and isinstance(group, Mapping):
-            made[name] = {**present, **group}
+        needed = merged.get(name)
+        if isinstance(needed, Mapping) and isinstance(group, Mapping):
+            merged[name] = {**needed, **group}
         else:
-            made[name] = group
-    return made
+            merged[name] = group
+    return merged

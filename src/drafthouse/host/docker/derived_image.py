@@ -1,4 +1,4 @@
-"""Derived images on the box: listed and removed, over Docker's socket. Standard library only, Python 3.10."""
+"""List and remove the images that Drafthouse built, over Docker's socket. Standard library only, Python 3.10."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _API_S = 120.0
 
 
 class _Listed(TypedDict):
-    """An image, as Docker's API lists it: what is read of it."""
+    """An image in the answer of Docker's API, with the one key that is read."""
 
     RepoTags: list[str] | None
 
 
-def listed() -> list[str]:
-    """The names of the images that were derived here; none where no engine answers."""
+def derived_images() -> list[str]:
+    """The names of the derived images on this machine; [] if no container engine answers."""
     try:
-        found: list[_Listed] = DockerApi(timeout_s=_API_S).call("GET", "/images/json", filters=_FILTERS) or []
+        images: list[_Listed] = DockerApi(timeout_s=_API_S).call("GET", "/images/json", filters=_FILTERS) or []
     except (OSError, EngineError):
         return []
     names: set[str] = set()
-    for image in found:
+    for image in images:
         names.update(image["RepoTags"] or [])
     return sorted(name for name in names if name.startswith(f"{REGISTRY}/"))
 
@@ -34,9 +34,9 @@ _FILTERS = json.dumps({"label": [LABEL]})
 
 
 def remove_all() -> tuple[list[str], list[str]]:
-    """The names of the derived images that are removed now, and of those still in use."""
+    """Remove all derived images; return the names of the removed ones, and of those still in use."""
     removed, in_use = [], []
-    for name in listed():
+    for name in derived_images():
         if _remove(name):
             removed.append(name)
         else:

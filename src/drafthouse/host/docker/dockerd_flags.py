@@ -1,4 +1,4 @@
-"""dockerd's own command line: an option's value, and the words without it. Pure."""
+"""Read and remove options in dockerd's command line. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def option(words: Sequence[str], name: str) -> str:
-    """The value of ``--name VALUE`` or ``--name=VALUE``, the last one; "" where there is none."""
+    """The value of the option ``name`` (with dashes), from `NAME VALUE` or `NAME=VALUE`; the last wins, "" if none."""
     value = ""
     for index, word in enumerate(words):
         if word == name and index + 1 < len(words):
@@ -17,13 +17,13 @@ def option(words: Sequence[str], name: str) -> str:
 
 
 def without(words: Sequence[str], name: str) -> list[str]:
-    """``words`` without an option and its value."""
-    kept, skip = [], False
+    """The command line ``words`` without the option ``name`` and its value."""
+    kept, is_value = [], False
     for word in words:
-        if skip:
-            skip = False
+        if is_value:
+            is_value = False
         elif word == name:
-            skip = True
+            is_value = True
         elif not word.startswith(f"{name}="):
             kept.append(word)
     return kept

@@ -1,7 +1,7 @@
-"""What container engine a box has, and whether ours can be installed beside or instead of it.
+"""Decide whether Docker must be installed on a machine, from the container engine that it has.
 
-`look` reads the box and changes nothing; `decide` is pure: what was seen and what is wished in, what to
-install or all the reasons against it out. Standard library only, Python 3.10.
+`read_machine` reads the machine and changes nothing. `decide` is pure: it turns these facts and the settings into the
+packages to install, or raises all reasons against it. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from .daemon_plan import run
 if TYPE_CHECKING:
     from drafthouse.serving.containers import ListedContainer
 
-# The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
+# Debian 12's version. Older engines support neither the API version that Drafthouse uses nor cgroup v2.
 OLDEST = (20, 10)
-# Older ones let a container out (CVE-2024-0132), and 1.14.0 to 1.14.4 write `experimental: true` for `--cdi.enabled`
-# (NVIDIA/nvidia-container-toolkit#339).
+# Older toolkits let a container reach the host (CVE-2024-0132), and 1.14.0 to 1.14.4 write `experimental: true` for
+# `--cdi.enabled` (NVIDIA/nvidia-container-toolkit#339).
 OLDEST_TOOLKIT = "1.16.2"
 _DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-compose-plugin")
-# What a distribution calls the parts; those it does not have are left out. Recommends are not installed
-# (git among them), so the client is named: Debian 13 splits it off.
+# The distributions' package names; names that apt does not know are left out. The client is a separate package in
+# Debian 13. It must be named, because recommended packages (git among them) are not installed.
 _DISTRIBUTION_PACKAGES = ("docker.io", "docker-cli", "docker-compose-v2", "docker-compose")
+#: Packages whose versions are read: those to install, and those that bring a rival engine or part of one.
 _WATCHED = (
     *_DOCKER_PACKAGES,
     *_DISTRIBUTION_PACKAGES,
@@ -47,8 +48,8 @@ _WATCHED = (
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What there is on a box."""
+class MachineFacts:
+    """The facts of a machine that `decide` needs. Empty text or 0 means absent; ``packages`` are versions by name."""
 
     systemd: bool = True
     os_id: str = ""
@@ -56,61 +57,61 @@ class Seen:
     version: str = ""
     codename: str = ""
     architecture: str = ""
-    answer: EngineVersion = field(default_factory=EngineVersion)  # of /version on the engine's socket
-    rootless_answer: bool = False  # what answers there runs without root
-    command: str = ""  # where `docker` really lies
+    answer: EngineVersion = field(default_factory=EngineVersion)  # /version on the engine's socket
+    rootless_answer: bool = False  # that engine runs without root
+    command: str = ""  # path of `docker`, links resolved
     command_is_podman: bool = False
     snap: bool = False
-    rootless_users: tuple[str, ...] = ()
+    rootless_users: tuple[str, ...] = ()  # who run a rootless dockerd
     packages: Mapping[str, str] = field(default_factory=dict)
-    candidates: Mapping[str, str] = field(default_factory=dict)
+    candidates: Mapping[str, str] = field(default_factory=dict)  # versions that apt would install
     unfinished: bool = False  # dpkg was interrupted
     apparmor_missing: bool = False
     has_apt: bool = True
-    toolkit: str = ""  # NVIDIA's, by its own command: the version
-    gpus: int = 0
-    gpu_devices: int = 0
-    missing_users: tuple[str, ...] = ()
+    toolkit: str = ""  # version that `nvidia-ctk` reports
+    gpus: int = 0  # that the NVIDIA driver lists
+    gpu_devices: int = 0  # on the PCI bus, with or without a driver
+    missing_users: tuple[str, ...] = ()  # in the settings, but not on the machine
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from what was seen. ``why`` are lines for a person."""
+    """The packages and settings to install, with sentences for the user (``why``)."""
 
     engine: str  # "left alone", "installed" or "to install"
     install: tuple[str, ...] = ()
-    repository: bool = False
-    nvidia: bool = False
-    nvidia_install: bool = False
-    gpu_visible: bool = False
-    complete: bool = True  # False: apt knows none of the packages yet; only a real run can tell
+    repository: bool = False  # add Docker's apt repository
+    nvidia: bool = False  # configure the engine for NVIDIA's toolkit
+    nvidia_install: bool = False  # install the toolkit
+    gpu_visible: bool = False  # the driver lists a GPU, so a container can be tested with it
+    complete: bool = True  # False: apt's index lacks a package of ``install``, so check mode cannot tell
     why: tuple[str, ...] = ()
 
 
-def decide(seen: Seen, source: str, nvidia: str) -> Decision:
-    """What to install; DrafthouseError holds every reason why that cannot be.
+def decide(machine: MachineFacts, source: str, nvidia: str) -> Decision:
+    """The packages and settings to install. Raises DrafthouseError with every reason against it.
 
-    ``source`` is `docker` or `distribution`, ``nvidia`` `auto`, `always` or `never`.
+    ``source`` is `docker` or `distribution`; ``nvidia`` (NVIDIA's toolkit) is `auto`, `always` or `never`.
     """
-    engine, why_engine = _engine_state(seen)
-    problems = [*_unfit(seen), *_other_engines(seen)]
-    if seen.answer and not problems:
-        problems += _too_old(str(seen.answer.get("Version", "")))
-    if seen.missing_users:
-        problems.append(_no_such_users(seen.missing_users))
-    wants_nvidia = nvidia == "always" or (nvidia == "auto" and bool(seen.gpus or seen.gpu_devices))
-    toolkit = seen.toolkit or seen.packages.get("nvidia-container-toolkit", "")
+    engine, why_engine = _engine_state(machine)
+    problems = [*_systemd_problems(machine), *_unsuitable_engines(machine)]
+    if machine.answer and not problems:
+        problems += _version_problems(str(machine.answer.get("Version", "")))
+    if machine.missing_users:
+        problems.append(_no_such_users(machine.missing_users))
+    wants_nvidia = nvidia == "always" or (nvidia == "auto" and bool(machine.gpus or machine.gpu_devices))
+    toolkit = machine.toolkit or machine.packages.get("nvidia-container-toolkit", "")
     if wants_nvidia:
-        problems += _toolkit_unfit(seen, toolkit)
+        problems += _toolkit_problems(machine, toolkit)
     install: tuple[str, ...] = ()
     if engine == "to install":
-        problems += _unknown_release(seen, source)
-        install = _engine_packages(seen, source)
+        problems += _release_problems(machine, source)
+        install = _engine_packages(machine, source)
     if problems:
         raise DrafthouseError(problems)
     why = []
-    if seen.rootless_users:
-        why.append(f"the rootless engine of {', '.join(seen.rootless_users)} is left alone: it belongs to that user")
+    if machine.rootless_users:
+        why.append(f"the rootless engine of {', '.join(machine.rootless_users)} is left alone: it belongs to that user")
     if why_engine:
         why.append(why_engine)
     return Decision(
@@ -119,55 +120,55 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
         repository=bool(install) and source == "docker",
         nvidia=wants_nvidia,
         nvidia_install=wants_nvidia and not toolkit,
-        gpu_visible=bool(seen.gpus),
-        complete=all(map(seen.candidates.get, install)),
+        gpu_visible=bool(machine.gpus),
+        complete=all(map(machine.candidates.get, install)),
         why=tuple(why),
     )
 
 
-def _engine_state(seen: Seen) -> tuple[str, str]:
-    """The word for `Decision.engine`, and a sentence for people ('' where an engine is to be installed)."""
-    if seen.answer:
-        return "left alone", f"Docker {seen.answer.get('Version', '')} answers and is left alone"
-    if not seen.unfinished:
+def _engine_state(machine: MachineFacts) -> tuple[str, str]:
+    """The value of `Decision.engine`, and a sentence for the user ('' if an engine must be installed)."""
+    if machine.answer:
+        return "left alone", f"Docker {machine.answer.get('Version', '')} answers and is left alone"
+    if not machine.unfinished:
         for name in ("docker-ce", "docker.io"):
-            if name in seen.packages:
-                return "installed", f"{name} {seen.packages[name]} is installed; it is started"
+            if name in machine.packages:
+                return "installed", f"{name} {machine.packages[name]} is installed; it is started"
     return "to install", ""
 
 
-def _engine_packages(seen: Seen, source: str) -> tuple[str, ...]:
-    """The packages of an engine, from Docker's repository or from the distribution's."""
-    packages = [*_DOCKER_PACKAGES] if source == "docker" else _of_distribution(seen)
-    if seen.apparmor_missing:
+def _engine_packages(machine: MachineFacts, source: str) -> tuple[str, ...]:
+    """The names of the engine's packages in Docker's repository or in the distribution's."""
+    packages = [*_DOCKER_PACKAGES] if source == "docker" else _distribution_packages(machine)
+    if machine.apparmor_missing:
         packages.append("apparmor")
     return tuple(packages)
 
 
-def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...]:
-    """The packages to remove; DrafthouseError where that would end what is not ours.
+def leaving(machine: MachineFacts, containers: Sequence[ListedContainer]) -> tuple[str, ...]:
+    """The packages to remove. Raises DrafthouseError if that would stop containers that are not Drafthouse's.
 
-    ``containers`` are those that run, as Docker's API lists them; ours carry the label ``drafthouse.arm``.
+    ``containers`` are the running ones, as Docker's API lists them; ours have the label ``drafthouse.arm``.
     """
-    names = []
+    foreign_containers = []
     for container in containers:
         if LABEL not in (container.get("Labels") or {}):
-            names.append(str((container.get("Names") or ["?"])[0]).lstrip("/"))
-    if names:
+            foreign_containers.append(str((container.get("Names") or ["?"])[0]).lstrip("/"))
+    if foreign_containers:
         raise one_problem(
             "containers-running",
-            f"containers that are not ours are running: {', '.join(sorted(names))}",
+            f"containers that are not ours are running: {', '.join(sorted(foreign_containers))}",
             "none, because they would stop with the engine",
             "stop them, then run again; or leave out container_engine=true to keep Docker",
             "container_engine",
         )
     ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
-    return tuple(name for name in ours if name in seen.packages)
+    return tuple(name for name in ours if name in machine.packages)
 
 
 def running_containers() -> list[ListedContainer]:
-    """The containers that run, as Docker's API lists them; none where no engine answers."""
-    if not _runs("docker.service"):
+    """The running containers, as Docker's API lists them; [] if no engine answers."""
+    if not _is_active("docker.service"):
         return []
     try:
         return list(DockerApi(timeout_s=20.0).call("GET", "/containers/json") or [])
@@ -175,19 +176,19 @@ def running_containers() -> list[ListedContainer]:
         return []
 
 
-def look(users: Sequence[str] = ()) -> Seen:
-    """What there is on this box."""
+def read_machine(users: Sequence[str] = ()) -> MachineFacts:
+    """Read the facts of this machine. ``users`` are checked for existence."""
     release = release_values(text_in("/etc/os-release"))
-    answer, rootless = _answer()
-    command = _real_command()
+    answer, rootless = _engine_version()
+    command = _docker_command()
     names = [*_WATCHED, "apparmor"]
-    return Seen(
+    return MachineFacts(
         systemd=Path("/run/systemd/system").is_dir(),
         os_id=release.get("ID", ""),
         os_like=release.get("ID_LIKE", ""),
         version=release.get("VERSION_ID", ""),
         codename=release.get("UBUNTU_CODENAME") or release.get("VERSION_CODENAME", ""),
-        architecture=_output("dpkg", "--print-architecture").strip() or platform.machine(),
+        architecture=_stdout("dpkg", "--print-architecture").strip() or platform.machine(),
         answer=answer,
         rootless_answer=rootless,
         command=command,
@@ -196,41 +197,41 @@ def look(users: Sequence[str] = ()) -> Seen:
         rootless_users=_rootless_users(),
         packages=_installed(names),
         candidates=_candidates(names),
-        unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_output("dpkg", "--audit").strip()),
+        unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_stdout("dpkg", "--audit").strip()),
         apparmor_missing=_apparmor_missing(),
         has_apt=shutil.which("apt-get") is not None,
-        toolkit="".join(re.findall(r"version (\d[\d.]*)", _output("nvidia-ctk", "--version"))[:1]),
+        toolkit="".join(re.findall(r"version (\d[\d.]*)", _stdout("nvidia-ctk", "--version"))[:1]),
         gpus=len(listed_gpus()),
         gpu_devices=sum(map(is_gpu, pci_devices())),
-        missing_users=tuple(user for user in users if not _output("getent", "passwd", user)),
+        missing_users=tuple(user for user in users if not _stdout("getent", "passwd", user)),
     )
 
 
 # --- reasons against --------------------------------------------------------------------------------
 
 
-def _unfit(seen: Seen) -> list[Problem]:
-    if seen.systemd:
+def _systemd_problems(machine: MachineFacts) -> list[Problem]:
+    if machine.systemd:
         return []
     do = "use the process runtime here (drafthouse_manage_host: false, drafthouse_runtime: process)"
     found, needed = "a box without systemd, such as a rented container", "systemd, which starts and restarts Docker"
     return [Problem("no-systemd", found, needed, do, "container_engine")]
 
 
-def _other_engines(seen: Seen) -> list[Problem]:
-    if any(part.get("Name") == "Podman Engine" for part in seen.answer.get("Components") or []):
-        return [_podman(f"Podman behind {SOCKET}")]
-    if seen.snap:
+def _unsuitable_engines(machine: MachineFacts) -> list[Problem]:
+    if any(component.get("Name") == "Podman Engine" for component in machine.answer.get("Components") or []):
+        return [_podman_problem(f"Podman behind {SOCKET}")]
+    if machine.snap:
         return [
             Problem(
                 "docker-unsuitable",
-                f"Docker from a snap ({seen.command or '/snap/docker'})",
+                f"Docker from a snap ({machine.command or '/snap/docker'})",
                 "an engine with access to the whole file system and the NVIDIA toolkit; a snap is confined",
                 "back up its data, then `snap remove docker` and run again; or use the process runtime",
                 "container_engine",
             )
         ]
-    if seen.rootless_answer:
+    if machine.rootless_answer:
         return [
             Problem(
                 "docker-unsuitable",
@@ -240,12 +241,12 @@ def _other_engines(seen: Seen) -> list[Problem]:
                 "container_engine",
             )
         ]
-    if seen.command_is_podman and not seen.answer:
-        return [_podman(f"a 'docker' command that is Podman's ({seen.command})")]
+    if machine.command_is_podman and not machine.answer:  # an engine that answers is Docker, whatever the command
+        return [_podman_problem(f"a 'docker' command that is Podman's ({machine.command})")]
     return []
 
 
-def _podman(found: str) -> Problem:
+def _podman_problem(found: str) -> Problem:
     return Problem(
         "docker-unsuitable",
         found,
@@ -255,8 +256,8 @@ def _podman(found: str) -> Problem:
     )
 
 
-def _too_old(version: str) -> list[Problem]:
-    if _numbers(version) >= OLDEST:
+def _version_problems(version: str) -> list[Problem]:
+    if _version_numbers(version) >= OLDEST:
         return []
     return [
         Problem(
@@ -269,24 +270,24 @@ def _too_old(version: str) -> list[Problem]:
     ]
 
 
-def _toolkit_unfit(seen: Seen, toolkit: str) -> list[Problem]:
-    """What is wrong with NVIDIA's toolkit of version ``toolkit``, or with installing it where that is ''."""
-    if toolkit and _numbers(toolkit, 3) < _numbers(OLDEST_TOOLKIT, 3):
-        how = "apt-get install --only-upgrade" if seen.has_apt else "upgrade, by this system's packages,"
+def _toolkit_problems(machine: MachineFacts, toolkit: str) -> list[Problem]:
+    """Why NVIDIA's toolkit of version ``toolkit`` is unsuitable, or why a missing one ('') cannot be installed."""
+    if toolkit and _version_numbers(toolkit, 3) < _version_numbers(OLDEST_TOOLKIT, 3):
+        upgrade = "apt-get install --only-upgrade" if machine.has_apt else "upgrade, by this system's packages,"
         return [
             Problem(
                 "docker-unsuitable",
                 f"NVIDIA Container Toolkit {toolkit}",
                 f"{OLDEST_TOOLKIT} or newer: from an older one a container can reach the host (CVE-2024-0132)",
-                f"{how} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one",
+                f"{upgrade} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one",
                 "container_engine",
             )
         ]
-    if not toolkit and not seen.has_apt:
+    if not toolkit and not machine.has_apt:
         return [
             Problem(
                 "unsupported-system",
-                f"no NVIDIA Container Toolkit, on {seen.os_id or 'a system'} {seen.version} without apt",
+                f"no NVIDIA Container Toolkit, on {machine.os_id or 'a system'} {machine.version} without apt",
                 f"NVIDIA Container Toolkit {OLDEST_TOOLKIT} or newer",
                 "install nvidia-container-toolkit the way this system does, then run again: a working one is left"
                 " alone; or use the process runtime (drafthouse_runtime: process)",
@@ -306,13 +307,13 @@ def _no_such_users(users: Sequence[str]) -> Problem:
     )
 
 
-def _unknown_release(seen: Seen, source: str) -> list[Problem]:
-    if source != "docker" or docker_distribution(seen):
+def _release_problems(machine: MachineFacts, source: str) -> list[Problem]:
+    if source != "docker" or docker_distribution(machine):
         return []
     return [
         Problem(
             "unsupported-system",
-            f"{seen.os_id or 'an unknown system'} {seen.version}",
+            f"{machine.os_id or 'an unknown system'} {machine.version}",
             "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these",
             "set container_engine_source=distribution, or install an engine yourself: a working one is left alone",
             "container_engine_source",
@@ -320,43 +321,43 @@ def _unknown_release(seen: Seen, source: str) -> list[Problem]:
     ]
 
 
-def docker_distribution(seen: Seen) -> str:
-    """The folder of Docker's repository for this box, `debian` or `ubuntu`; "" where there is none."""
-    if not seen.codename:
+def docker_distribution(machine: MachineFacts) -> str:
+    """The folder of Docker's repository for this system, `debian` or `ubuntu`; "" if it has none."""
+    if not machine.codename:
         return ""
-    if seen.os_id in ("debian", "ubuntu"):
-        return seen.os_id
-    return "ubuntu" if "ubuntu" in seen.os_like.split() else ""
+    if machine.os_id in ("debian", "ubuntu"):
+        return machine.os_id
+    return "ubuntu" if "ubuntu" in machine.os_like.split() else ""
 
 
-def _of_distribution(seen: Seen) -> list[str]:
-    """The distribution's names for engine, client and compose. Only the first is needed in any case."""
+def _distribution_packages(machine: MachineFacts) -> list[str]:
+    """The distribution's packages for engine, client and compose; the last two only if apt knows them."""
     engine, client, *compose = _DISTRIBUTION_PACKAGES
-    named = [engine]
-    if seen.candidates.get(client):
-        named.append(client)
-    # docker-compose is the plugin from version 2 on; the first one was a program in Python.
+    packages = [engine]
+    if machine.candidates.get(client):
+        packages.append(client)
+    # docker-compose is the plugin from version 2 on; version 1 is a Python program.
     for plugin in compose:
-        if _numbers(seen.candidates.get(plugin, "")) >= (2, 0):
-            return [*named, plugin]
-    return named
+        if _version_numbers(machine.candidates.get(plugin, "")) >= (2, 0):
+            return [*packages, plugin]
+    return packages
 
 
-# --- looking ----------------------------------------------------------------------------------------
+# --- reading the machine ----------------------------------------------------------------------------
 
 
-def _output(*command: str) -> str:
-    """Standard output of a program, whatever its exit status; '' where it is missing or takes over a minute."""
+def _stdout(*command: str) -> str:
+    """Standard output of a program, whatever its exit status; '' if it is missing or takes over a minute."""
     try:
         return run(command).stdout
     except subprocess.TimeoutExpired:
         return ""
 
 
-def _answer() -> tuple[EngineVersion, bool]:
-    """What answers on the engine's socket, and whether that runs without root."""
-    # A stopped engine is not woken through its socket: it may be broken, and a look changes nothing.
-    if not _runs("docker.service") and _runs("docker.socket"):
+def _engine_version() -> tuple[EngineVersion, bool]:
+    """The version answer of the engine ({} if none answers), and True if the engine runs without root."""
+    # systemd would start a stopped engine at a connection to its socket, but reading must not change anything.
+    if not _is_active("docker.service") and _is_active("docker.socket"):
         return {}, False
     api = DockerApi(timeout_s=20.0)
     try:
@@ -366,16 +367,16 @@ def _answer() -> tuple[EngineVersion, bool]:
     return version, any("rootless" in str(option) for option in options)
 
 
-def _runs(unit: str) -> bool:
-    return _output("systemctl", "is-active", unit).strip() in ("active", "reloading", "activating")
+def _is_active(unit: str) -> bool:
+    return _stdout("systemctl", "is-active", unit).strip() in ("active", "reloading", "activating")
 
 
-def _real_command() -> str:
-    found = shutil.which("docker", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/snap/bin")
-    if not found:
+def _docker_command() -> str:
+    path = shutil.which("docker", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/snap/bin")
+    if not path:
         return ""
-    # A snap's command is a link to /usr/bin/snap, which tells less than where it lies.
-    return found if found.startswith("/snap/") else os.path.realpath(found)
+    # A snap's command links to /usr/bin/snap, so the unresolved path says more.
+    return path if path.startswith("/snap/") else os.path.realpath(path)
 
 
 def _is_podman(command: str) -> bool:
@@ -396,49 +397,49 @@ def _is_snap(command: str) -> bool:
 
 
 def _rootless_users() -> tuple[str, ...]:
-    """The users whose own dockerd runs, by name or number."""
-    found = set()
+    """Users other than root who run a dockerd process, by name, or by uid if they have no name."""
+    users = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "comm").read_text().strip() != "dockerd":
                 continue
             owner = folder.stat().st_uid
         except OSError:
-            continue  # ended since it was listed
+            continue  # the process has ended meanwhile
         if owner != 0:
-            found.add(_output("getent", "passwd", str(owner)).partition(":")[0] or str(owner))
-    return tuple(sorted(found))
+            users.add(_stdout("getent", "passwd", str(owner)).partition(":")[0] or str(owner))
+    return tuple(sorted(users))
 
 
 def _installed(names: Sequence[str]) -> dict[str, str]:
-    """The versions of those of ``names`` that are wholly installed."""
-    found = {}
-    for line in _output("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev} ${Version}\n", *names).splitlines():
+    """Versions by name of the packages in ``names`` that are completely installed."""
+    versions = {}
+    for line in _stdout("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev} ${Version}\n", *names).splitlines():
         fields = line.split()
         if len(fields) == 3 and fields[1] == "ii":
-            found[fields[0]] = fields[2]
-    return found
+            versions[fields[0]] = fields[2]
+    return versions
 
 
 def _candidates(names: Sequence[str]) -> dict[str, str]:
-    """The version that apt would install of each of ``names``, without those it does not know."""
-    found, name = {}, ""
-    for line in _output("apt-cache", "policy", *names).splitlines():
+    """Version by name that apt would install of the packages ``names``; unknown packages are left out."""
+    versions, name = {}, ""
+    for line in _stdout("apt-cache", "policy", *names).splitlines():
         if line and not line.startswith(" "):
             name = line.rstrip(":")
         elif (match := re.match(r"\s+Candidate: (\S+)", line)) and match[1] != "(none)":
-            found[name] = match[1]
-    return found
+            versions[name] = match[1]
+    return versions
 
 
 def _apparmor_missing() -> bool:
-    """Tell whether the kernel enforces AppArmor and its loader is not there: no container would start."""
+    """True if the kernel enforces AppArmor but its loader is missing, so that no container would start."""
     enabled = text_in("/sys/module/apparmor/parameters/enabled").strip() == "Y"
     return enabled and not shutil.which("apparmor_parser", path="/usr/sbin:/sbin:/usr/bin")
 
 
-def _numbers(version: str, most: int = 2) -> tuple[int, ...]:
-    """The leading numbers of a version, without Debian's epoch."""
+def _version_numbers(version: str, most: int = 2) -> tuple[int, ...]:
+    """The first ``most`` numbers of a version, without Debian's epoch; for comparison."""
     plain = version.partition(":")[2] or version
     upstream = plain.partition("+")[0].partition("-")[0]
     return tuple(map(int, re.findall(r"\d+", upstream)[:most]))

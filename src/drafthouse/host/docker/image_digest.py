@@ -1,8 +1,8 @@
-"""Whether an image is the one that its tag was at the first pull, asked of the container engine and of the registry.
+"""Check that an image tag still means the image of the first pull, on the machine and in the registry.
 
-A tag is a name that its maker may give to other bytes at any time; the digest is the hash of the bytes' own manifest
-(https://docs.docker.com/reference/cli/docker/image/pull/, "Pull an image by digest"). Runs on the box. Standard
-library only, Python 3.10.
+A publisher may move a tag to another image at any time. The digest is the hash of the image's manifest and cannot
+move (https://docs.docker.com/reference/cli/docker/image/pull/, "Pull an image by digest"). Runs on the machine that
+serves. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.pins import ACCEPT
 
-_ASK_S = 60.0
+_API_TIMEOUT_S = 60.0
 
 
 class _Inspected(TypedDict):
-    """An image, as Docker's API tells it: what is read of it."""
+    """An image in the answer of Docker's API, with the keys that are read."""
 
     Id: str
     RepoDigests: list[str] | None
 
 
 class Checked(TypedDict):
-    """Whether an image is there, its digest and its own id, and what to pull ('' where nothing is)."""
+    """Result of `check`."""
 
-    present: bool
-    digest: str
-    id: str
-    pull: str
+    present: bool  # on the machine
+    digest: str  # '' if unknown
+    id: str  # '' if unknown
+    pull: str  # the name to pull; '' if the image is present
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image on the box: its own ``id``, and the ``digests`` under which registries know it (none if loaded)."""
+    """An image on the machine: its local ``id``, and its registry ``digests`` (empty after `docker image load`)."""
 
     id: str
     digests: tuple[str, ...]
 
 
 def on_box(name: str, api: DockerApi | None = None) -> Image | None:
-    """The image of that name, None where the box has none. Raises DrafthouseError where the engine refuses."""
+    """The image with that name; None if the machine has none. Raises DrafthouseError if the engine fails."""
     try:
-        found: _Inspected = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/images/{name}/json")
+        inspected: _Inspected = (api or DockerApi(timeout_s=_API_TIMEOUT_S)).call("GET", f"/images/{name}/json")
     except EngineError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None
         raise DrafthouseError(_no_answer(name, error.words)) from error
     except OSError as error:
         raise DrafthouseError(_no_answer(name, str(error))) from error
-    # The repository of this name first: one image may have come from several.
-    named = sorted(found.get("RepoDigests") or [], key=lambda entry: _base(entry) != _base(name))
-    return Image(str(found["Id"]), tuple(entry.rpartition("@")[2] for entry in named))
+    # An image may come from several repositories: the one with this name goes first.
+    digest_names = sorted(inspected.get("RepoDigests") or [], key=lambda entry: _base_name(entry) != _base_name(name))
+    return Image(str(inspected["Id"]), tuple(entry.rpartition("@")[2] for entry in digest_names))
 
 
 def require_on_box(name: str, api: DockerApi | None = None) -> None:
-    """Raise DrafthouseError where the box lacks the image: a run without a network cannot fetch it."""
+    """Raise DrafthouseError if the machine lacks the image, since an offline run cannot pull it."""
     if on_box(name, api) is None:
         needed = "the image on the box, since drafthouse_offline is set"
         do = "bring it from a machine that has it: docker image save there, docker image load on the box"
@@ -66,64 +66,67 @@ def require_on_box(name: str, api: DockerApi | None = None) -> None:
 
 
 def in_registry(name: str, api: DockerApi | None = None) -> str:
-    """The digest that a tag has in its registry now; '' where the registry does not say (it wants a login)."""
+    """The current digest of a tag in its registry; '' if the registry does not answer, or requires a login."""
     try:
-        answer = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/distribution/{name}/json")
+        answer = (api or DockerApi(timeout_s=_API_TIMEOUT_S)).call("GET", f"/distribution/{name}/json")
         return str(answer["Descriptor"]["digest"])
     except (OSError, EngineError, KeyError, TypeError):
         return ""
 
 
 def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = None) -> Checked:
-    """Presence, digest and id of an image, and what to pull.
+    """Presence, digest and id of an image, and the name to pull.
 
-    ``wanted``: the digest it was pinned with, '' at first use. ``wanted_id``: the id that image had, for one that came
-    here without a registry. Raises DrafthouseError where the tag means other bytes now, here or in the registry.
+    ``wanted`` is the pinned digest, '' at first use. ``wanted_id`` is the id at that time, for an image that was
+    loaded without a registry. Raises DrafthouseError if the tag now means another image, locally or in the registry.
     """
     image = on_box(name, api)
     if image is None:
         return {"present": False, "digest": wanted, "id": "", "pull": _name_to_pull(name, wanted, api)}
-    if wanted and wanted not in image.digests and (image.digests or image.id != (wanted_id or image.id)):
-        raise DrafthouseError(_moved(name, (image.digests or (image.id,))[0], wanted, "on the box"))
+    moved = bool(wanted) and wanted not in image.digests
+    if moved and not image.digests:  # a loaded image has no digest: its id at first use decides, if one was recorded
+        moved = bool(wanted_id) and image.id != wanted_id
+    if moved:
+        raise DrafthouseError(_tag_moved(name, (image.digests or (image.id,))[0], wanted, "on the box"))
     return {"present": True, "digest": wanted or (image.digests or ("",))[0], "id": image.id, "pull": ""}
 
 
 def _name_to_pull(name: str, wanted: str, api: DockerApi | None) -> str:
-    """The image's name, by its pinned digest where there is one. Raises DrafthouseError where the tag has moved."""
+    """The name to pull, with the pinned digest if there is one. Raises DrafthouseError if the tag has moved."""
     if not wanted or "@" in name:
         return name
-    now = in_registry(name, api)
-    if now and now != wanted:
-        raise DrafthouseError(_moved(name, now, wanted, "in its registry"))
-    # By the digest: between the question and the pull a tag may move once more.
-    return f"{_parts(name)[0]}@{wanted}"
+    current = in_registry(name, api)
+    if current and current != wanted:
+        raise DrafthouseError(_tag_moved(name, current, wanted, "in its registry"))
+    # With the digest, because the tag may move between this check and the pull.
+    return f"{_repository_and_tag(name)[0]}@{wanted}"
 
 
-def name_it(pulled: str, name: str, api: DockerApi | None = None) -> None:
-    """Give an image that was pulled by its digest its tag. Raises DrafthouseError."""
-    repository, tag = _parts(name)
+def tag_pulled(pulled: str, name: str, api: DockerApi | None = None) -> None:
+    """Tag an image that was pulled by its digest. Raises DrafthouseError."""
+    repository, tag = _repository_and_tag(name)
     try:
-        (api or DockerApi(timeout_s=_ASK_S)).call("POST", f"/images/{pulled}/tag", repo=repository, tag=tag)
+        (api or DockerApi(timeout_s=_API_TIMEOUT_S)).call("POST", f"/images/{pulled}/tag", repo=repository, tag=tag)
     except (OSError, EngineError) as error:
         raise DrafthouseError(_no_answer(name, str(error))) from error
 
 
-def _parts(name: str) -> tuple[str, str]:
-    """Repository and tag of ``host:5000/some/name:tag``; without a tag it is `latest`, as for Docker itself."""
+def _repository_and_tag(name: str) -> tuple[str, str]:
+    """Repository and tag of a name like ``host:5000/some/name:tag``; the default tag is `latest`, as in Docker."""
     folder, slash, last = name.rpartition("/")
     base, _, tag = last.partition(":")
     return f"{folder}{slash}{base}", tag or "latest"
 
 
-def _base(name: str) -> str:
-    """The last word of an image's repository, without its tag or digest."""
-    return _parts(name.partition("@")[0])[0].rpartition("/")[2]
+def _base_name(name: str) -> str:
+    """The last path component of an image's repository, without tag and digest."""
+    return _repository_and_tag(name.partition("@")[0])[0].rpartition("/")[2]
 
 
-def _moved(name: str, now: str, wanted: str, where: str) -> Problem:
+def _tag_moved(name: str, digest: str, wanted: str, where: str) -> Problem:
     return Problem(
         "pin-moved",
-        f"{name} is {now} {where}",
+        f"{name} is {digest} {where}",
         f"{wanted}, its digest at the first pull (pins.json)",
         ACCEPT,
         "image",

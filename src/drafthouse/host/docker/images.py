@@ -1,6 +1,6 @@
-"""Images fetched and built by Docker's SDK, which knows the logins of registries and streams gigabytes.
+"""Pull and build images with Docker's SDK, which uses the user's registry logins and streams large layers.
 
-In our own environment, on a box or here; a box's own Python has no SDK (docs/decisions/docker.md).
+Only Drafthouse's Python environment has the SDK; a machine's system Python lacks it (docs/decisions/docker.md).
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from ...profiles.derived_image import LABEL
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
-# A layer of some gigabytes is unpacked without a word.
-_SILENT_S = 1800
+# Docker sends no event while it unpacks a layer of several gigabytes.
+_API_TIMEOUT_S = 1800
 _LAST_LINES = 15
 
 Say = Callable[[str], None]
 
 
 def pull(image: str) -> None:
-    """Fetch an image, by its tag or its digest. Raises DrafthouseError."""
+    """Pull an image by its tag or its digest. Raises DrafthouseError."""
     with _client(image) as api:
         for _ in _lines(api.pull(image, stream=True, decode=True)):
             pass
 
 
 def build(image: str, containerfile: str, say: Say) -> None:
-    """Build an image out of the text of a Containerfile, without a context.
+    """Build an image from the text of a Containerfile, without a build context; ``say`` gets each output line.
 
-    Raises DrafthouseError with the last lines.
+    Raises DrafthouseError with the last lines of the output.
     """
-    last: deque[str] = deque(maxlen=_LAST_LINES)
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with _client(image) as api:
         try:
             events = api.build(
@@ -45,17 +45,17 @@ def build(image: str, containerfile: str, say: Say) -> None:
                 labels={LABEL: "true"}, use_config_proxy=True,
             )  # fmt: skip
             for line in _lines(events):
-                last.append(line)
+                last_lines.append(line)
                 say(line)
         except OSError as error:
-            raise DrafthouseError(_not_built(image, containerfile, [*last, str(error)])) from error
+            raise DrafthouseError(_build_problem(image, containerfile, [*last_lines, str(error)])) from error
 
 
-def _not_built(image: str, containerfile: str, last: Iterable[str]) -> Problem:
+def _build_problem(image: str, containerfile: str, last_lines: Iterable[str]) -> Problem:
     base = containerfile.split("\n", 1)[0].removeprefix("FROM ")
     return Problem(
         "image-build-failed",
-        "docker build failed; its last lines:\n" + "\n".join(last),
+        "docker build failed; its last lines:\n" + "\n".join(last_lines),
         f"an image derived from {base}: that needs uv and a C++ compiler in it, and a package index",
         "fix what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead",
         image,
@@ -64,14 +64,14 @@ def _not_built(image: str, containerfile: str, last: Iterable[str]) -> Problem:
 
 @contextlib.contextmanager
 def _client(where: str) -> Iterator[Any]:
-    """Yield the SDK's client; what it and Docker refuse is a DrafthouseError."""
+    """Yield the SDK's client; its errors and Docker's become DrafthouseError. ``where`` is the image's name."""
     try:
         import docker  # noqa: PLC0415 (the box's own Python has none, and reads this file too)
     except ImportError as error:
         do = "run it with the Python of our own environment, or: pip install docker"
         raise one_problem("program-missing", f"{error}", "the package docker, Docker's SDK", do, where) from error
     try:
-        with contextlib.closing(docker.APIClient(f"unix://{SOCKET}", timeout=_SILENT_S)) as api:
+        with contextlib.closing(docker.APIClient(f"unix://{SOCKET}", timeout=_API_TIMEOUT_S)) as api:
             yield api
     except (docker.errors.DockerException, OSError) as error:
         do = "check `docker info` and `journalctl -u docker -n 50`; a registry that wants a login: docker login"
@@ -79,7 +79,7 @@ def _client(where: str) -> Iterator[Any]:
 
 
 def _lines(events: Iterable[Mapping[str, Json]]) -> Iterator[str]:
-    """Yield what Docker says on the way. Raises OSError with its words where it ends with an error."""
+    """Yield Docker's progress messages. Raises OSError with the message of an error event."""
     for event in events:
         if event.get("error"):
             raise OSError(str(event["error"]))

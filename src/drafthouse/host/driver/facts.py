@@ -1,6 +1,6 @@
-"""Read what a box says about its NVIDIA driver, without changing anything.
+"""Read the facts about a machine's NVIDIA driver, without changing anything.
 
-Standard library only: it runs on a bare box. ``sys`` and ``proc`` are where those file systems are.
+Standard library only: it runs on a bare machine. Parameters ``sys`` and ``proc`` are the paths of /sys and /proc.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..nvidia_smi import SmiAnswer, query
 
 _VENDOR = "10de"
 _DISPLAY = ("0300", "0302")  # VGA and 3D controllers
-_BRIDGE = "0680"  # what an NVSwitch calls itself
+_BRIDGE = "0680"  # the class of an NVSwitch
 _SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-# Where Ubuntu and Debian keep the certificate that DKMS signs modules with.
+# The certificates of the keys that DKMS signs modules with, on Ubuntu and Debian.
 _MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
-# They hold the devices open for others, and are started again with a new driver.
-_SERVANTS = ("nvidia-persistenced", "nvidia-smi", "nv-fabricmanager", "nv-hostengine")
+# Services of the driver itself. They hold GPU devices open, but restart with a new driver, so they are no GPU users.
+_DRIVER_SERVICES = ("nvidia-persistenced", "nvidia-smi", "nv-fabricmanager", "nv-hostengine")
 _GPU_DEVICE = re.compile(r"/dev/nvidia(\d|ctl|-uvm|-modeset)")
 _LSPCI_LINE = re.compile(
     r"^(?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s.*?\[(?P<class>[0-9a-f]{4})\]:\s"
@@ -35,7 +35,7 @@ _LSPCI_LINE = re.compile(
 
 
 class OsRelease(TypedDict):
-    """What an os-release file says; empty where it says nothing."""
+    """Values of an os-release file; '' if a value is missing."""
 
     id: str
     version_id: str
@@ -43,59 +43,59 @@ class OsRelease(TypedDict):
 
 
 PciDevice = TypedDict("PciDevice", {"address": str, "id": str, "class": str, "name": str, "driver": str})
-"""A device of NVIDIA's: its id and class as four hex digits, the driver that holds it ('' for none)."""
+"""An NVIDIA PCI device: id and class as four hex digits each, and its kernel driver ('' for none)."""
 
 
 class LoadedModule(TypedDict, total=False):
-    """The module that the kernel runs; empty where it runs none."""
+    """NVIDIA's loaded kernel module: its version, and True if it is the open one; {} if none is loaded."""
 
     version: str
     open: bool
 
 
 class InstalledPackage(TypedDict):
-    """An installed package, and whether somebody holds it at its version."""
+    """An installed package; ``held``: apt keeps it at its version (apt-mark hold)."""
 
     version: str
     held: bool
 
 
 class GpuUser(TypedDict):
-    """A process that holds one of NVIDIA's devices open."""
+    """A process that has an NVIDIA device open."""
 
     pid: int
     command: str
 
 
 class DriverFacts(TypedDict):
-    """What a box says about its driver (`read_driver`)."""
+    """The facts about a machine's driver (`read_driver`)."""
 
     os: OsRelease
     architecture: str
     kernel: str
     pci: list[PciDevice]
-    nvswitches: int
+    nvswitches: int  # how many
     smi: SmiAnswer
     loaded: LoadedModule
-    modules: list[str]
-    module_on_disk: str
+    modules: list[str]  # loaded ones, of NVIDIA and nouveau
+    module_on_disk: str  # version that modinfo reports for the running kernel, '' if none
     secure_boot: bool
     module_key_enrolled: bool
     packages: dict[str, InstalledPackage]
-    users: list[GpuUser]
-    runfile: bool
-    managed: bool
+    users: list[GpuUser]  # processes that use a GPU
+    runfile: bool  # NVIDIA's .run installer put the driver there
+    managed: bool  # the driver is Drafthouse's
     is_root: bool
 
 
 def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> DriverFacts:
-    """The facts, as `policy.choose` takes them.
+    """The facts for `policy.choose`.
 
-    ``managed_by``: the file that our own role puts down before it touches a package.
+    ``managed_by`` is the path of the file that Drafthouse's role writes before it changes a package.
     """
-    devices = _pci(Path(sys))
-    loaded = _loaded(Path(proc))
-    users = _users(Path(proc)) if loaded else []
+    devices = _all_pci_devices(Path(sys))
+    loaded = _loaded_module(Path(proc))
+    users = _gpu_users(Path(proc)) if loaded else []
     return {
         "os": os_release(text_in(Path("/etc/os-release"))),
         "architecture": platform.machine(),
@@ -104,8 +104,8 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
         "nvswitches": sum(device["class"] == _BRIDGE for device in devices),
         "smi": query("name", "driver_version"),
         "loaded": loaded,
-        "modules": _modules(Path(proc)),
-        "module_on_disk": said("modinfo", "-F", "version", "nvidia").strip(),
+        "modules": _gpu_modules(Path(proc)),
+        "module_on_disk": output_of("modinfo", "-F", "version", "nvidia").strip(),
         "secure_boot": _secure_boot(Path(sys)),
         "module_key_enrolled": _module_key_enrolled(),
         "packages": _packages(),
@@ -117,7 +117,7 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
 
 
 def os_release(text: str) -> OsRelease:
-    """Id, version and name of the system in the text of an os-release file."""
+    """Id, version and display name of the system, from the text of an os-release file."""
     values = release_values(text)
     return {
         "id": values.get("ID", ""),
@@ -127,7 +127,7 @@ def os_release(text: str) -> OsRelease:
 
 
 def release_values(text: str) -> dict[str, str]:
-    """All values in the text of an os-release file, by their keys (os-release(5)), without quotes."""
+    """Values by key of the text of an os-release file (os-release(5)), without quotes."""
     values = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -137,30 +137,30 @@ def release_values(text: str) -> dict[str, str]:
 
 
 def read_lspci(text: str) -> list[PciDevice]:
-    """The NVIDIA devices in the output of `lspci -nn -D`, of every class."""
-    found: list[PciDevice] = []
+    """The NVIDIA devices of every class in the output of `lspci -nn -D`."""
+    devices: list[PciDevice] = []
     for line in text.splitlines():
         match = _LSPCI_LINE.match(line)
         if match and match["vendor"].lower() == _VENDOR:
             address = match["address"].lower()
             if address.count(":") < 2:
                 address = f"0000:{address}"
-            in_brackets = re.search(r"\[([^\]]+)\]\s*$", match["name"])
-            found.append(
+            bracketed_name = re.search(r"\[([^\]]+)\]\s*$", match["name"])
+            devices.append(
                 {
                     "address": address,
                     "id": match["id"].lower(),
                     "class": match["class"].lower(),
-                    "name": in_brackets[1] if in_brackets else "",
+                    "name": bracketed_name[1] if bracketed_name else "",
                     "driver": "",
                 }
             )
-    return found
+    return devices
 
 
-def _pci(sys: Path) -> list[PciDevice]:
-    """NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
-    listed = {device["address"]: device for device in read_lspci(said("lspci", "-nn", "-D"))}
+def _all_pci_devices(sys: Path) -> list[PciDevice]:
+    """The NVIDIA devices in sysfs, with names from lspci, and devices that only lspci lists; by address."""
+    listed = {device["address"]: device for device in read_lspci(output_of("lspci", "-nn", "-D"))}
     for device in pci_devices(sys):
         address = device["address"]
         if address in listed:
@@ -170,13 +170,13 @@ def _pci(sys: Path) -> list[PciDevice]:
 
 
 def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
-    """NVIDIA's devices of every class that sysfs shows, which knows no names; `is_gpu` tells the GPUs."""
-    found: list[PciDevice] = []
+    """The NVIDIA devices of every class in sysfs, with an empty name; `is_gpu` selects the GPUs."""
+    devices: list[PciDevice] = []
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
         if _hex_digits(folder / "vendor") != _VENDOR:
             continue
         driver = folder / "driver"
-        found.append(
+        devices.append(
             {
                 "address": folder.name,
                 "id": _hex_digits(folder / "device"),
@@ -185,43 +185,43 @@ def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
                 "driver": driver.readlink().name if driver.is_symlink() else "",
             }
         )
-    return found
+    return devices
 
 
 def _hex_digits(file: Path) -> str:
-    """The number in a file of sysfs without its 0x."""
+    """The hex digits of a number in a sysfs file, without 0x."""
     return text_in(file).strip().removeprefix("0x")
 
 
 def translated(addresses: Iterable[str], sys: Path = Path("/sys")) -> list[str]:
-    """Those PCI devices whose reads of each other an IOMMU translates, which sends them through the processor."""
-    found = []
+    """The PCI devices behind a translating IOMMU: their reads of each other go through the processor."""
+    translated_addresses = []
     for address in addresses:
         iommu_type = text_in(sys / "bus/pci/devices" / address / "iommu_group" / "type")
         if iommu_type.startswith("DMA"):
-            found.append(address)
-    return found
+            translated_addresses.append(address)
+    return translated_addresses
 
 
 def is_gpu(device: PciDevice) -> bool:
-    """Tell a GPU from its bridges, its sound and its USB."""
+    """True for a GPU, False for its bridges, audio and USB devices."""
     return device["class"] in _DISPLAY
 
 
-def _loaded(proc: Path) -> LoadedModule:
-    """The module that the kernel runs."""
+def _loaded_module(proc: Path) -> LoadedModule:
+    """NVIDIA's loaded kernel module, from /proc/driver/nvidia/version."""
     text = text_in(proc / "driver/nvidia/version")
-    found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
-    return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
+    match = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
+    return {"version": match[1], "open": "Open Kernel Module" in text} if match else {}
 
 
-def _modules(proc: Path) -> list[str]:
+def _gpu_modules(proc: Path) -> list[str]:
     names = {line.split()[0] for line in text_in(proc / "modules").splitlines() if line.strip()}
     return sorted(names & {"nouveau", "nvidia", "nvidia_drm", "nvidia_uvm", "nvidia_modeset"})
 
 
 def _secure_boot(sys: Path) -> bool:
-    """Whether the firmware checks signatures; False where there is no UEFI."""
+    """True if Secure Boot is on; False without UEFI."""
     try:
         content = (sys / _SECURE_BOOT).read_bytes()
     except OSError:
@@ -230,37 +230,37 @@ def _secure_boot(sys: Path) -> bool:
 
 
 def _module_key_enrolled() -> bool:
-    """Whether a key that DKMS signs with is one of those that the firmware trusts."""
+    """True if the firmware trusts a key that DKMS signs modules with."""
     for path in _MODULE_KEYS:
-        if Path(path).exists() and "already enrolled" in said("mokutil", "--test-key", path, any_status=True):
+        if Path(path).exists() and "already enrolled" in output_of("mokutil", "--test-key", path, any_status=True):
             return True
     return False
 
 
 def _packages() -> dict[str, InstalledPackage]:
-    """The installed packages that matter here, by name."""
-    form = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
-    found: dict[str, InstalledPackage] = {}
-    for line in said("dpkg-query", "-W", "-f", form).splitlines():
+    """The installed packages of NVIDIA, CUDA and the kernel, by name without architecture."""
+    format_string = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
+    packages: dict[str, InstalledPackage] = {}
+    for line in output_of("dpkg-query", "-W", "-f", format_string).splitlines():
         status, name, version = line.split("\t")
-        plain = name.partition(":")[0]
-        if status[1:2] == "i" and re.search(r"nvidia|^cuda-drivers|^libcuda1|^linux-image-", plain):
-            found[plain] = {"version": version, "held": status.startswith("h")}
-    return found
+        base_name = name.partition(":")[0]
+        if status[1:2] == "i" and re.search(r"nvidia|^cuda-drivers|^libcuda1|^linux-image-", base_name):
+            packages[base_name] = {"version": version, "held": status.startswith("h")}
+    return packages
 
 
-def _users(proc: Path) -> list[GpuUser]:
-    """The processes that hold one of NVIDIA's devices open."""
-    found: list[GpuUser] = []
+def _gpu_users(proc: Path) -> list[GpuUser]:
+    """The processes that have an NVIDIA device open, without the driver's services."""
+    users: list[GpuUser] = []
     for folder in sorted(proc.glob("[0-9]*")):
         command = text_in(folder / "comm").strip()
-        if command not in _SERVANTS and any(map(_GPU_DEVICE.match, open_files(folder))):
-            found.append({"pid": int(folder.name), "command": command or "a process"})
-    return found
+        if command not in _DRIVER_SERVICES and any(map(_GPU_DEVICE.match, open_files(folder))):
+            users.append({"pid": int(folder.name), "command": command or "a process"})
+    return users
 
 
-def said(*argv: str, any_status: bool = False) -> str:
-    """Run a program that only reads and return its output; '' where it is missing, fails or takes over 60 s."""
+def output_of(*argv: str, any_status: bool = False) -> str:
+    """Output of a read-only program; '' if it is missing, takes over 60 s, or fails (unless ``any_status``)."""
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C"}

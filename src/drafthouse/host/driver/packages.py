@@ -1,9 +1,9 @@
-"""The names of the driver's packages: which to install, to hold and to take away, and from which repository.
+"""The NVIDIA driver's packages: which to install, hold and remove, and from which repository. Pure functions.
 
-Pure. Sources of what is written down here:
-package names: NVIDIA Driver Installation Guide, chapters Ubuntu, Debian, "Recent updates" (the renaming from branch
-590 on) and "Version locking", https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/;
-https://packages.ubuntu.com/source/noble/nvidia-graphics-drivers-580 for Ubuntu's own.
+The package names come from the NVIDIA Driver Installation Guide, chapters Ubuntu, Debian, "Recent updates" (the
+renaming from branch 590 on) and "Version locking":
+https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/.
+Ubuntu's names: https://packages.ubuntu.com/source/noble/nvidia-graphics-drivers-580.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .plan import Plan, PlanFacts, Wishes, branch_of
 if TYPE_CHECKING:
     from drafthouse.host.driver.facts import DriverFacts
 
-_RENAMED_SINCE = 590  # from this branch on NVIDIA's names for Ubuntu have no branch in them
+_RENAMED_SINCE = 590  # from this branch on NVIDIA's package names for Ubuntu do not contain the branch
 _REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
-_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # the kernel's word -> the repository's
+_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # the kernel's name: the repository's name
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release of a distribution for which NVIDIA keeps a repository.
+    """NVIDIA's repository for a release of a distribution.
 
-    ``key`` is the file of the signing key in it, ``fingerprint`` that key's. Debian 13 has a key of its own: its apt
-    no longer takes the older one, whose own signature is SHA-1 (NVIDIA/cuda-repo-management#30, #34, #39). Ubuntu
-    26.04's apt refuses that one too. ``oldest_branch`` is the oldest driver in the repository.
+    ``key`` is the file name of the signing key in it, ``fingerprint`` that key's. Debian 13 and Ubuntu 26.04 need a
+    newer key: their apt rejects the older one because of its SHA-1 self-signature (NVIDIA/cuda-repo-management#30,
+    #34, #39). ``oldest_branch`` is the oldest driver branch in the repository; 0 for no limit.
     """
 
     folder: str
@@ -45,7 +45,7 @@ _NEWER_KEY = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
 RELEASES = {
     ("ubuntu", "22.04"): Release("ubuntu2204", *_OLDER_KEY, ("x86_64", "aarch64")),
     ("ubuntu", "24.04"): Release("ubuntu2404", *_OLDER_KEY, ("x86_64", "aarch64")),
-    # NVIDIA's own driver images of 26.04 take branch 595 from it (NVIDIA/gpu-driver-container, ubuntu26.04/).
+    # NVIDIA's driver images for 26.04 install branch 595 from it (NVIDIA/gpu-driver-container, ubuntu26.04/).
     ("ubuntu", "26.04"): Release("ubuntu2604", *_NEWER_KEY, ("x86_64", "aarch64"), oldest_branch=595),
     ("debian", "12"): Release("debian12", *_OLDER_KEY, ("x86_64",)),
     ("debian", "13"): Release("debian13", *_NEWER_KEY, ("x86_64",)),
@@ -53,37 +53,37 @@ RELEASES = {
 
 
 def oldest_offered(facts: DriverFacts, wishes: Wishes) -> int:
-    """The oldest branch that NVIDIA's repository has for the box's release; 0 where all that we know are there."""
+    """The oldest branch in NVIDIA's repository for the machine's release; 0 if no limit is known or applies."""
     release = RELEASES.get((facts["os"]["id"], facts["os"]["version_id"]))
     if not release or wishes.source != "nvidia":
         return 0
     return release.oldest_branch
 
 
-def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
-    """Add repository and packages to an installing plan."""
+def add_packages(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+    """Add the repository and the packages to a plan that installs; append to ``problems`` if there are none."""
     name, version = facts["os"]["id"], facts["os"]["version_id"]
-    shown = facts["os"]["name"] or f"{name} {version}"
+    system = facts["os"]["name"] or f"{name} {version}"
     if name not in ("ubuntu", "debian"):
         problems.append(
             Problem(
                 "unsupported-system",
-                f"{shown}, a distribution whose packages this role does not know",
+                f"{system}, a distribution whose packages this role does not know",
                 "Ubuntu or Debian, or an installed driver that is new enough",
-                f"install a driver of branch {wishes.branch} or newer the way {shown} does, then run again",
+                f"install a driver of branch {wishes.branch} or newer the way {system} does, then run again",
             )
         )
         return
     if wishes.source == "distribution":
         plan.needs = _headers(facts)
-        plan.driver = _distributions_own(name, plan, facts, wishes)
+        plan.driver = _distribution_packages(name, plan, facts, wishes)
         return
     release = RELEASES.get((name, version))
     if not release or facts["architecture"] not in release.architectures:
         problems.append(
             Problem(
                 "unsupported-system",
-                f"{shown} on {facts['architecture']}, for which this role knows no NVIDIA repository",
+                f"{system} on {facts['architecture']}, for which this role knows no NVIDIA repository",
                 f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
                 "or an installed driver that is new enough",
                 "use the distribution's package: nvidia_driver_source=distribution",
@@ -99,65 +99,65 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
     }
     plan.needs = _headers(facts)
     plan.pinning = [f"nvidia-driver-pinning-{plan.branch}"]
-    plan.driver, plan.optional = _nvidias(name, plan, wishes)
+    plan.driver, plan.optional = _nvidia_packages(name, plan, wishes)
 
 
 def _headers(facts: DriverFacts) -> list[str]:
-    """The headers that DKMS builds with: the running kernel's, and those that come with its next version."""
+    """Packages of the headers that DKMS needs: the running kernel's, and those of its future versions."""
     return [f"linux-headers-{facts['kernel']}", *(f"linux-headers-{flavour}" for flavour in _kernel_flavours(facts))]
 
 
 def _kernel_flavours(facts: DriverFacts) -> list[str]:
-    """The flavours of the installed kernel images that follow each new version (generic, amd64)."""
+    """The flavours (generic, amd64) of the installed kernel packages that depend on the newest kernel."""
     flavours = []
     for name in facts["packages"]:
-        found = re.fullmatch(r"linux-image-((?!\d|unsigned|.*dbg).+)", name)
-        if found:
-            flavours.append(found[1])
+        match = re.fullmatch(r"linux-image-((?!\d|unsigned|.*dbg).+)", name)
+        if match:
+            flavours.append(match[1])
     return sorted(flavours)
 
 
-# NVIDIA's packages by the style of their names, compute only or not, and open modules or not:
-# those that are needed, and those to take where they exist. `@` is the branch.
-_NVIDIAS = {
+# Needed and optional packages of NVIDIA's repository, by the style of their names, True for compute only, and True
+# for the open modules. `@` stands for the branch.
+_NVIDIA_PACKAGES = {
     ("debian", True, True): ("nvidia-driver-cuda nvidia-kernel-open-dkms", "nvidia-persistenced"),
     ("debian", True, False): ("nvidia-driver-cuda nvidia-kernel-dkms", "nvidia-persistenced"),
     ("debian", False, True): ("nvidia-open", ""),
     ("debian", False, False): ("cuda-drivers", ""),
-    # nvidia-smi came in nvidia-utils-<branch>; where the new name exists it is wanted.
+    # Before the renaming nvidia-smi was in nvidia-utils-<branch>; nvidia-utils is installed if it exists.
     ("renamed", True, True): ("libnvidia-compute nvidia-dkms-open", "nvidia-utils nvidia-persistenced"),
     ("renamed", True, False): ("libnvidia-compute nvidia-dkms", "nvidia-utils nvidia-persistenced"),
     ("renamed", False, True): ("nvidia-open nvidia-driver-open", ""),
     ("renamed", False, False): ("cuda-drivers nvidia-driver", ""),
     ("branch", True, True): ("libnvidia-compute-@ nvidia-dkms-@-open nvidia-utils-@", "nvidia-persistenced"),
     ("branch", True, False): ("libnvidia-compute-@ nvidia-dkms-@ nvidia-utils-@", "nvidia-persistenced"),
-    # The second is the first one's own dependency, which Ubuntu's archive has under another name, too. Left to itself
-    # apt can weigh the two against an older driver that is there, and give up.
+    # The second package is a dependency of the first, and Ubuntu's archive offers an alternative to it. If it is not
+    # named, apt may fail to choose between them when an older driver is installed.
     ("branch", False, True): ("nvidia-open-@ nvidia-driver-@-open", ""),
     ("branch", False, False): ("cuda-drivers-@ nvidia-driver-@", ""),
 }
 
 
-def _nvidias(distribution: str, plan: Plan, wishes: Wishes) -> tuple[list[str], list[str]]:
-    """The packages of NVIDIA's repository: those that are needed, and those to take where they exist."""
+def _nvidia_packages(distribution: str, plan: Plan, wishes: Wishes) -> tuple[list[str], list[str]]:
+    """The needed and the optional packages of NVIDIA's repository."""
     style = "branch"
     if distribution == "debian":
         style = "debian"
     elif plan.branch >= _RENAMED_SINCE:
         style = "renamed"
-    needed, optional = _NVIDIAS[style, wishes.compute_only, plan.open]
+    needed, optional = _NVIDIA_PACKAGES[style, wishes.compute_only, plan.open]
     return needed.replace("@", str(plan.branch)).split(), optional.split()
 
 
-def _distributions_own(distribution: str, plan: Plan, facts: DriverFacts, wishes: Wishes) -> list[str]:
-    """The distribution's own packages. Ubuntu keeps the branch in the name; Debian has one branch a release."""
+def _distribution_packages(distribution: str, plan: Plan, facts: DriverFacts, wishes: Wishes) -> list[str]:
+    """The distribution's packages. Ubuntu's names contain the branch; a Debian release has only one branch."""
     if distribution == "debian":
         modules = "nvidia-open-kernel-dkms" if plan.open else "nvidia-kernel-dkms"
         libraries = "libcuda1" if wishes.compute_only else "nvidia-driver"
         return [modules, libraries, "nvidia-smi"]
     kind = f"{plan.branch}-server-open" if plan.open else f"{plan.branch}-server"
     if facts["secure_boot"]:
-        # Canonical builds and signs these for its kernels: they load where a module built here would not.
+        # Canonical builds and signs these modules, so they load. A module that DKMS builds may be refused.
         signed = [f"linux-modules-nvidia-{kind}-{flavour}" for flavour in _kernel_flavours(facts) or ["generic"]]
         if wishes.compute_only:
             return [*signed, f"nvidia-headless-no-dkms-{kind}", f"nvidia-utils-{plan.branch}-server"]
@@ -168,11 +168,11 @@ def _distributions_own(distribution: str, plan: Plan, facts: DriverFacts, wishes
 
 
 def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = False) -> dict[str, list[str]]:
-    """What to install, with exact versions for the driver: {needs, pinning, driver}.
+    """The packages to install, by the keys needs, pinning and driver; from NVIDIA's repository as `name=version`.
 
-    ``versions``: for each package the versions that apt can install, newest first. Raises DrafthouseError where a
-    package is missing or of an older branch. With ``check`` the kernel's headers may be missing: a bare machine has no
-    index yet, and check mode does not fetch one.
+    ``versions`` are the versions that apt can install by package, newest first. Raises DrafthouseError if a package
+    is missing or of an older branch. With ``check`` missing kernel headers are no error, because a bare machine has
+    no apt index and check mode does not download one.
     """
     problems = []
     missing = [name for name in plan["needs"] if not versions.get(name)]
@@ -206,9 +206,9 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
 
 
 def _fitting_version(versions: Iterable[str], branch: int, exact: bool) -> str:
-    """The first version of the branch, or without ``exact`` of a newer one; '' where there is none."""
+    """The first version of the branch, or unless ``exact`` of a newer branch; '' if there is none."""
     for version in versions:
-        # nvidia-open-580 and the like cannot be of another branch; a distribution may have a newer one.
+        # NVIDIA's repository needs the exact branch; a distribution may offer a newer one only.
         if branch_of(version) == branch or (branch_of(version) > branch and not exact):
             return version
     return ""
@@ -238,22 +238,22 @@ def _no_packages(plan: PlanFacts, names: Iterable[str]) -> Problem:
 
 
 def to_hold(facts: DriverFacts) -> list[str]:
-    """The driver's packages that nothing keeps at their version yet, in order.
+    """The driver's packages that are not held at their version yet, sorted by name.
 
-    unattended-upgrades would replace the libraries below a running module ("Driver/library version mismatch"), which
-    shows only when the next container starts. The branch's own pin does not stop that: it lets newer ones through.
+    Without a hold unattended-upgrades replaces the libraries under a running kernel module. Then the next container
+    does not start ("Driver/library version mismatch"). The pin of the branch does not prevent this update.
     """
     branches = {name: branch_of(facts["packages"][name]["version"]) for name in _driver_packages(facts)}
-    # The driver's own number is the one that most of its parts have; a container toolkit or a pin has another.
-    counted = list(branches.values())
-    common = max(set(counted), key=counted.count, default=0)
-    if common <= 100:
+    # Most of the packages have the driver's branch; a container toolkit or a pin has another number.
+    all_branches = list(branches.values())
+    common = max(set(all_branches), key=all_branches.count, default=0)
+    if common <= 100:  # the driver's branches are above 100, so no driver is installed
         return []
     return [name for name, branch in branches.items() if branch == common and not facts["packages"][name]["held"]]
 
 
-def held(facts: DriverFacts) -> list[str]:
-    """The driver's packages that somebody holds at their version."""
+def held_packages(facts: DriverFacts) -> list[str]:
+    """The driver's packages that are held at their version (apt-mark hold)."""
     return [name for name in _driver_packages(facts) if facts["packages"][name]["held"]]
 
 
@@ -262,18 +262,18 @@ def _driver_packages(facts: DriverFacts) -> list[str]:
 
 
 def gpu_users(facts: DriverFacts) -> list[str]:
-    """The processes that hold a GPU, as messages show them: ``python (123)``."""
+    """The processes that use a GPU, as text for messages: ``python (123)``, with the pid."""
     return [f"{user['command']} ({user['pid']})" for user in facts["users"]]
 
 
 def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
-    """The packages to remove with the driver; DrafthouseError where it is not ours, or in use.
+    """The packages to remove with the driver. Raises DrafthouseError if it is in use, or not Drafthouse's.
 
-    None where there is no driver at all, as after an earlier removal.
+    The list is empty if no driver is installed, for example after an earlier removal.
     """
-    parts = sorted(name for name in facts["packages"] if _is_driver(name) or name.startswith("nvidia-driver-pinning"))
+    names = sorted(name for name in facts["packages"] if _is_driver(name) or name.startswith("nvidia-driver-pinning"))
     problems = []
-    if parts and not facts["managed"]:
+    if names and not facts["managed"]:
         problems.append(
             Problem(
                 "driver-not-ours",
@@ -283,7 +283,7 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
             )
         )
     users = gpu_users(facts)
-    if parts and users and not wishes.force:
+    if names and users and not wishes.force:
         problems.append(
             Problem(
                 "gpu-in-use",
@@ -294,10 +294,11 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
         )
     if problems:
         raise DrafthouseError(problems)
-    return parts
+    return names
 
 
 def _is_driver(name: str) -> bool:
+    """True for a package of the driver. The packages excluded first have versions of their own, or pin a branch."""
     if re.match(r"nvidia-(driver-pinning|container|cuda|fs|gds)", name) or name.startswith("libnvidia-container"):
         return False
     return bool(

@@ -1,6 +1,6 @@
-"""The types of the choice of an NVIDIA driver: the role's wishes, the cards of a box, the plan that `policy.py` makes.
+"""Types for choosing an NVIDIA driver: the role's wishes, the GPUs of a machine, and the plan from `policy.py`.
 
-Cards are recognised here, from the facts of the box (`facts.py`) by the table of GPUs (`profiles/catalog/gpus.yml`).
+`recognise` looks up a machine's GPUs (PCI devices, from `facts.py`) in the table `profiles/catalog/gpus.yml`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PackageRepository(TypedDict, total=False):
-    """Where packages come from, and the key they are signed with; empty for the distribution's own archive."""
+    """Package repository: URL, URL of the signing key, and its fingerprint; {} means the distribution's archive."""
 
     url: str
     key: str
@@ -26,10 +26,7 @@ class PackageRepository(TypedDict, total=False):
 
 
 class PlanFacts(TypedDict):
-    """`Plan` as plain data.
-
-    ``hold`` are packages to hold at their version; ``ours``: a run of ours installs the driver, or has installed it.
-    """
+    """`Plan` as plain data, for Ansible; the action plugin adds the last two keys."""
 
     action: str
     why: str
@@ -44,45 +41,41 @@ class PlanFacts(TypedDict):
     unhold: list[str]
     reboot: bool
     warnings: list[str]
-    hold: NotRequired[list[str]]
-    ours: NotRequired[bool]
+    hold: NotRequired[list[str]]  # packages to hold at their version
+    ours: NotRequired[bool]  # Drafthouse installed the driver, or will
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the role was asked for; the words are those of its variables.
+    """The settings of the driver role, named like its variables."""
 
-    ``branch`` is the lowest that is accepted, and the one that is installed where none is good enough. ``force``
-    goes on although processes use the GPU, and replaces packages on hold.
-    """
-
-    branch: int = 580
+    branch: int = 580  # the lowest accepted driver branch, and the one to install if the present driver is older
     source: str = "nvidia"  # nvidia | distribution
-    open: str = "auto"  # auto | true | false
+    open: str = "auto"  # open kernel modules: auto | true | false
     compute_only: bool = False
     reboot: str = "never"  # never | when_needed
     secure_boot: str = "refuse"  # refuse | warn
-    force: bool = False
+    force: bool = False  # continue although processes use a GPU, and replace packages on hold
     repository_url: str = ""
     repository_key: str = ""
     repository_fingerprint: str = ""
 
     @classmethod
-    def of(cls, words: Mapping[str, Any]) -> Wishes:
-        """The wishes of a role's variables, as Ansible hands them over."""
-        known = {name: words[name] for name in cls.__dataclass_fields__ if name in words}
-        return cls(**known)
+    def of(cls, variables: Mapping[str, Any]) -> Wishes:
+        """The wishes in a role's variables; names that are no wish are ignored."""
+        settings = {name: variables[name] for name in cls.__dataclass_fields__ if name in variables}
+        return cls(**settings)
 
 
 @dataclass(frozen=True)
 class Card:
-    """One GPU as far as it is known: ``generation`` is empty where no table has it."""
+    """A GPU at a PCI address; ``generation`` is '' if the table lacks it. A first or last branch of 0: no limit."""
 
     address: str
     name: str
     generation: str = ""
-    open: str = ""
-    cuda13: bool = True
+    open: str = ""  # its support of the open kernel modules: required | recommended | impossible
+    cuda13: bool = True  # CUDA 13 supports it
     first_branch: int = 0
     last_branch: int = 0
 
@@ -92,52 +85,47 @@ class Card:
 
 @dataclass
 class Plan:
-    """What is to be done; plain data after `as_dict`.
+    """What to do about the driver, and why."""
 
-    ``action`` is leave, install or reboot. ``needs`` are packages without which nothing starts (headers),
-    ``pinning`` comes before ``driver``, ``optional`` is taken where it exists. ``reboot`` says that the new driver
-    will work after a reboot only. ``unhold``: packages that an earlier run of ours holds, and that must go or change.
-    """
-
-    action: str
+    action: str  # leave | install | reboot
     why: str
-    cards: list[str]
-    branch: int
-    open: bool = False
+    cards: list[str]  # the machine's GPUs, as text
+    branch: int  # of the driver to install, or the lowest that is accepted
+    open: bool = False  # install the open kernel modules
     repository: PackageRepository = field(default_factory=PackageRepository)
-    needs: list[str] = field(default_factory=list)
-    pinning: list[str] = field(default_factory=list)
-    driver: list[str] = field(default_factory=list)
-    optional: list[str] = field(default_factory=list)
-    unhold: list[str] = field(default_factory=list)
-    reboot: bool = False
+    needs: list[str] = field(default_factory=list)  # packages for building the modules: kernel headers
+    pinning: list[str] = field(default_factory=list)  # packages to install before `driver`: they pin the branch
+    driver: list[str] = field(default_factory=list)  # packages of the driver
+    optional: list[str] = field(default_factory=list)  # packages of the driver to install if they exist
+    unhold: list[str] = field(default_factory=list)  # packages on hold that must change
+    reboot: bool = False  # the new driver works only after a reboot
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> PlanFacts:
-        """Plain data."""
+        """The plan as plain data."""
         return cast("PlanFacts", asdict(self))
 
 
 def branch_of(version: str) -> int:
-    """The driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
-    found = re.match(r"(?:\d+:)?(\d+)\.", version)
-    return int(found[1]) if found else 0
+    """The branch of a driver's or package's version (`1:580.95.05-1ubuntu1`: 580); 0 if it has none."""
+    match = re.match(r"(?:\d+:)?(\d+)\.", version)
+    return int(match[1]) if match else 0
 
 
 def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:
-    """The cards behind PCI devices."""
+    """The GPUs behind PCI devices."""
     return [_card(device, gpus) for device in devices]
 
 
 def _card(device: PciDevice, gpus: Gpus) -> Card:
-    """The card behind a PCI device: by its own id, else by the range of ids that holds it."""
-    number = device["id"].lower()
-    known = gpus["cards"].get(number)
-    if known:
-        name, generation, first_branch = known["name"], known["generation"], known.get("first_branch") or 0
+    """The GPU behind a PCI device, looked up by its device id, else by the range of ids that contains it."""
+    device_id = device["id"].lower()
+    entry = gpus["cards"].get(device_id)
+    if entry:
+        name, generation, first_branch = entry["name"], entry["generation"], entry.get("first_branch") or 0
     else:
-        name, first_branch = device["name"] or f"10de:{number}", 0
-        generation = _generation_in_ranges(number, gpus["ranges"])
+        name, first_branch = device["name"] or f"10de:{device_id}", 0
+        generation = _generation_in_ranges(device_id, gpus["ranges"])
     card = Card(device["address"], name, generation, first_branch=first_branch)
     facts = gpus["generations"].get(generation)
     if not facts:
@@ -151,9 +139,9 @@ def _card(device: PciDevice, gpus: Gpus) -> Card:
     )
 
 
-def _generation_in_ranges(number: str, ranges: Iterable[GpuRange]) -> str:
-    value = int(number, 16)
-    for entry in ranges:
-        if int(entry["first"], 16) <= value <= int(entry["last"], 16):
-            return entry["generation"]
+def _generation_in_ranges(device_id: str, ranges: Iterable[GpuRange]) -> str:
+    id_number = int(device_id, 16)
+    for id_range in ranges:
+        if int(id_range["first"], 16) <= id_number <= int(id_range["last"], 16):
+            return id_range["generation"]
     return ""

@@ -1,7 +1,7 @@
-"""Choose what to do about a box's NVIDIA driver: leave it, install one, only start the machine again, or refuse.
+"""Choose what to do about a machine's NVIDIA driver: leave it, install one, reboot, or refuse.
 
-Pure: facts of the box (`driver_facts`), wishes (the role's variables) and the table of GPUs
-(`profiles/catalog/gpus.yml`) go in; a plan comes out, or every reason why there is none.
+Pure functions. From the facts of the machine (`facts.py`), the wishes (the role's variables) and the table of GPUs
+(`profiles/catalog/gpus.yml`) they make a plan, or raise every reason against one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from ...core.errors import DrafthouseError, Problem, one_problem
-from ...core.messages import explained
+from ...core.messages import known_message
 from ..nvidia_smi import Smi, read_smi
-from .packages import from_where, gpu_users, held, oldest_offered
+from .packages import add_packages, gpu_users, held_packages, oldest_offered
 from .plan import Card, Plan, Wishes, branch_of, recognise
 
 if TYPE_CHECKING:
@@ -22,47 +22,49 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import Gpus
 
 
-# A vGPU's name is its profile's: "GRID T4-16Q", "NVIDIA A40-48Q", "NVIDIA H100XM-4-20C" (NVIDIA vGPU User Guide).
+# A vGPU is named like its profile: "GRID T4-16Q", "NVIDIA A40-48Q", "NVIDIA H100XM-4-20C" (NVIDIA vGPU User Guide).
 _VGPU = re.compile(r"^GRID |-\d+[ABCQ](?:ME)?$")
 
 
 class Left(TypedDict):
-    """What is left after an installation: the version that runs ('' for none), or a reboot."""
+    """The version that runs after an installation ('' for none), and whether a reboot is still needed."""
 
     version: str
     reboot: bool
 
 
 def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
-    """The plan for a box; DrafthouseError holds every reason against touching it."""
+    """The plan for a machine. Raises DrafthouseError with every reason against changing its driver."""
     devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
     cards = recognise(devices, gpus)
     smi = read_smi(facts["smi"])
-    # Under WSL, and with some virtual machines' GPUs, there is no PCI device to see.
-    shown = [str(card) for card in cards] or list(smi.names)
+    # WSL and some virtual machines have GPUs without a visible PCI device.
+    gpu_names = [str(card) for card in cards] or list(smi.names)
     if smi.works and branch_of(smi.version) >= wishes.branch:
         why = f"driver {smi.version} works, and branch {wishes.branch} or newer is enough"
-        return Plan("leave", why, shown, wishes.branch, warnings=_of_cards(cards))
-    _only_from_outside(facts, smi, wishes)
+        return Plan("leave", why, gpu_names, wishes.branch, warnings=_card_warnings(cards))
+    _refuse_guest(facts, smi, wishes)
     if not devices:
         raise DrafthouseError(_no_gpu(facts))
+    # NVIDIA's repository for a new release of a distribution lacks old branches: the oldest one in it must do.
     wishes = replace(wishes, branch=max(wishes.branch, oldest_offered(facts, wishes)))
     problems: list[Problem] = []
     is_open = _kernel_modules(cards, wishes, problems)
-    waiting = _waiting_for_reboot(facts, smi, wishes)
-    problems += _no_driver_helps(facts, smi, wishes, is_open)
-    if waiting:
-        plan = Plan("reboot", waiting, shown, wishes.branch, is_open, reboot=True)
+    reboot_reason = _reboot_reason(facts, smi, wishes)
+    problems += _broken_driver_problems(facts, smi, wishes, is_open)
+    if reboot_reason:
+        plan = Plan("reboot", reboot_reason, gpu_names, wishes.branch, is_open, reboot=True)
         if wishes.reboot == "never":
-            problems.append(_reboot_needed(waiting))
+            problems.append(_reboot_needed(reboot_reason))
     else:
-        plan = Plan("install", _reason(facts, smi, wishes), shown, wishes.branch, is_open)
+        plan = Plan("install", _install_reason(facts, smi, wishes), gpu_names, wishes.branch, is_open)
+        # A driver that the kernel has loaded stays in use until a reboot.
         plan.reboot = bool(facts["loaded"]) or "nouveau" in facts["modules"]
-        from_where(plan, facts, wishes, problems)
-        _not_ours_to_replace(facts, wishes, problems)
-        plan.unhold = held(facts)
-        _secure_boot(plan, facts, wishes, problems)
-    _in_use(facts, wishes, plan, problems)
+        add_packages(plan, facts, wishes, problems)
+        _add_foreign_driver(facts, wishes, problems)
+        plan.unhold = held_packages(facts)
+        _add_secure_boot(plan, facts, wishes, problems)
+    _add_gpu_users(facts, wishes, plan, problems)
     if not facts["is_root"]:
         problems.append(
             Problem(
@@ -72,14 +74,14 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
                 "run the play with become",
             )
         )
-    plan.warnings += _of_cards(cards) + _of_switches(facts)
+    plan.warnings += _card_warnings(cards) + _nvswitch_warnings(facts)
     if problems:
         raise DrafthouseError(problems)
     return plan
 
 
-def _only_from_outside(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
-    """Raise where the driver is not the guest's to choose: under WSL, and for a part of a GPU (NVIDIA vGPU)."""
+def _refuse_guest(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
+    """Raise DrafthouseError if the host decides on the driver: under WSL, and for an NVIDIA vGPU."""
     running = f"driver {smi.version}" if smi.works else "no driver that responds"
     needed = f"a driver of branch {wishes.branch} or newer"
     if "microsoft" in facts["kernel"].lower():
@@ -101,11 +103,11 @@ def _only_from_outside(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
 
 
 def _no_gpu(facts: DriverFacts) -> Problem:
-    given_away = [device["address"] for device in facts["pci"]]
-    if given_away:
+    passed_through = [device["address"] for device in facts["pci"]]
+    if passed_through:
         return Problem(
             "no-gpu",
-            f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(given_away)})",
+            f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(passed_through)})",
             "a GPU for this machine itself",
             "remove it from vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
         )
@@ -119,13 +121,13 @@ def _no_gpu(facts: DriverFacts) -> Problem:
 
 
 def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
-    """Whether the open kernel modules are to be installed; add what the cards and the wishes make impossible."""
+    """True to install the open kernel modules, False for the proprietary ones; append to ``problems``."""
     usable = [card for card in cards if card.cuda13]
     if not usable:
         problems.append(
             Problem(
                 "gpu-too-old",
-                f"only GPUs that CUDA 13 does not support: {_named(cards)}",
+                f"only GPUs that CUDA 13 does not support: {_card_names(cards)}",
                 "a GPU of the Turing generation or newer: the engines need CUDA 13",
                 "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
                 "for engines built for CUDA 12",
@@ -151,7 +153,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
         problems.append(
             Problem(
                 "driver-does-not-fit-gpu",
-                f"nvidia_driver_open is false, but this box has {_named(required)}",
+                f"nvidia_driver_open is false, but this box has {_card_names(required)}",
                 "the open kernel modules: the proprietary ones do not support it",
                 "nvidia_driver_open=auto",
             )
@@ -160,7 +162,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
 
 
 def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
-    """Whether the open kernel modules fit these cards; add what keeps one driver from serving all of them."""
+    """True if the open kernel modules fit the GPUs; append to ``problems`` if no single driver fits all."""
     usable = [card for card in cards if card.cuda13]
     older = [card for card in cards if not card.cuda13]
     unknown = [card for card in usable if not card.generation]
@@ -168,7 +170,7 @@ def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
         problems.append(
             Problem(
                 "gpu-unknown",
-                f"a GPU that profiles/catalog/gpus.yml does not know: {_named(unknown)}",
+                f"a GPU that profiles/catalog/gpus.yml does not know: {_card_names(unknown)}",
                 "an entry that says whether it takes the open kernel modules",
                 "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
                 "or nvidia_driver_open=false",
@@ -180,17 +182,18 @@ def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
         problems.append(
             Problem(
                 "driver-does-not-fit-gpu",
-                f"{_named(required)}, which needs the open kernel modules, beside {_named(older)}, "
+                f"{_card_names(required)}, which needs the open kernel modules, beside {_card_names(older)}, "
                 "which cannot use them",
                 "cards that one driver supports",
                 "remove the older card, or do without it: nvidia_driver_open=true",
             )
         )
+    # A last branch of 0 is no limit.
     if older and wishes.branch > min(card.last_branch or wishes.branch for card in older):
         problems.append(
             Problem(
                 "driver-does-not-fit-gpu",
-                f"{_named(older)}, which branch {wishes.branch} no longer supports",
+                f"{_card_names(older)}, which branch {wishes.branch} no longer supports",
                 "a branch that supports all cards, or no older card",
                 "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true",
             )
@@ -199,56 +202,56 @@ def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
 
 
 def _open_only(cards: Iterable[Card]) -> list[Card]:
-    """Those cards that only the open kernel modules support."""
+    """The GPUs that only the open kernel modules support."""
     return [card for card in cards if card.open == "required"]
 
 
-def _named(cards: Iterable[Card]) -> str:
+def _card_names(cards: Iterable[Card]) -> str:
     return ", ".join(map(str, cards))
 
 
-def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
-    """Why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
+def _reboot_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
+    """The reason why a reboot suffices (the installed driver is right, the running one is not), else ''."""
     loaded = facts["loaded"]
     on_disk = str(facts["module_on_disk"])
     if smi.mismatch:
         if on_disk and on_disk == loaded.get("version"):
-            return ""  # it runs what is installed: the library's own module is not there, and a reboot brings none
-        there = on_disk or smi.library
-        if branch_of(there) >= wishes.branch:
+            return ""  # the installed module runs already; the library's module is missing, so a reboot is no help
+        installed = on_disk or smi.library
+        if branch_of(installed) >= wishes.branch:
             return (
                 f"driver and library versions differ: the kernel runs {loaded.get('version') or 'another one'}, "
-                f"{there} is installed"
+                f"{installed} is installed"
             )
         return ""
-    # nvidia-smi belongs to the installed libraries: without it only half of a driver is there.
+    # nvidia-smi comes with the driver's libraries: without it the installation is incomplete.
     if smi.works or facts["smi"].get("status") is None or branch_of(on_disk) < wishes.branch:
         return ""
     if loaded and branch_of(str(loaded.get("version", ""))) >= wishes.branch:
-        return ""  # it runs and does not answer: the wrong kind of module, or a broken one
+        return ""  # it runs but does not respond: the wrong kind of module, or a broken one
     return f"driver {on_disk} is installed for this kernel, which runs {_running_module(facts) or 'no driver'}"
 
 
 def _running_module(facts: DriverFacts) -> str:
-    """What the kernel drives the GPU with: nouveau, or the version of NVIDIA's module; '' where it has neither."""
+    """The kernel's driver for the GPU: "nouveau", or the version of NVIDIA's module; '' if none is loaded."""
     if "nouveau" in facts["modules"]:
         return "nouveau"
     return facts["loaded"].get("version", "")
 
 
-def _no_driver_helps(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
-    """What to do where the right driver runs and shows no GPU: to install it again would change nothing."""
+def _broken_driver_problems(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
+    """The problem that the right driver runs but shows no GPU, for a known cause; installing would not help."""
     loaded = facts["loaded"]
-    version, known = str(loaded.get("version", "")), explained(smi.text)
-    right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
-    if smi.mismatch or known is None or not right or branch_of(version) < wishes.branch:
+    version, explanation = str(loaded.get("version", "")), known_message(smi.text)
+    is_right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
+    if smi.mismatch or explanation is None or not is_right or branch_of(version) < wishes.branch:
         return []
     return [
         Problem(
             "driver-not-working",
             f"driver {version} runs, the right one for this GPU, and nvidia-smi says: {smi.text}",
             "an nvidia-smi that shows the GPU",
-            f"{known.cause}: {known.do}",
+            f"{explanation.cause}: {explanation.do}",
         )
     ]
 
@@ -262,7 +265,7 @@ def _reboot_needed(why: str) -> Problem:
     )
 
 
-def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
+def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     loaded = facts["loaded"]
     if smi.works:
         return f"driver {smi.version} is older than branch {wishes.branch}"
@@ -277,7 +280,7 @@ def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     return f"no working driver ({smi.text})" if smi.text else "no driver"
 
 
-def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+def _add_foreign_driver(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
     if facts["runfile"]:
         problems.append(
             Problem(
@@ -287,47 +290,47 @@ def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Prob
                 "nvidia-uninstall, reboot, then run again",
             )
         )
-    holding = held(facts)
-    if holding and not facts["managed"] and not wishes.force:
+    on_hold = held_packages(facts)
+    if on_hold and not facts["managed"] and not wishes.force:
         problems.append(
             Problem(
                 "driver-not-ours",
-                f"driver packages held at their version: {', '.join(holding)}",
+                f"driver packages held at their version: {', '.join(on_hold)}",
                 "packages that may be replaced",
-                f"apt-mark unhold {' '.join(holding)}; or allow it: nvidia_driver_force=true",
+                f"apt-mark unhold {' '.join(on_hold)}; or allow it: nvidia_driver_force=true",
             )
         )
 
 
-def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
     if not facts["secure_boot"] or facts["module_key_enrolled"]:
         return
     on_ubuntu = facts["os"]["id"] == "ubuntu"
     if wishes.source == "distribution" and on_ubuntu:
-        return  # Canonical has signed them
+        return  # Canonical signs these modules
     found = "Secure Boot is on, but no module signing key of this machine is enrolled"
-    make, signed = "dkms generate_mok", ""
+    make_key, signed = "dkms generate_mok", ""
     if on_ubuntu:
-        make = "update-secureboot-policy --new-key"
+        make_key = "update-secureboot-policy --new-key"
         signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution"
-    enrol = (
-        f"switch Secure Boot off in the firmware, or enrol a key: `{make}`, `mokutil --import` it, reboot and "
+    advice = (
+        f"switch Secure Boot off in the firmware, or enrol a key: `{make_key}`, `mokutil --import` it, reboot and "
         "confirm it on the screen"
     )
     if wishes.secure_boot == "warn":
-        plan.warnings.append(f"{found}: the kernel will refuse the driver. {enrol[0].upper()}{enrol[1:]}")
+        plan.warnings.append(f"{found}: the kernel will refuse the driver. {advice[0].upper()}{advice[1:]}")
         return
     problems.append(
         Problem(
             "secure-boot",
             found,
             "a kernel that will load the driver's modules",
-            f"{enrol}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn",
+            f"{advice}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn",
         )
     )
 
 
-def _in_use(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
+def _add_gpu_users(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
     users = gpu_users(facts)
     if not users or wishes.force:
         return
@@ -343,11 +346,11 @@ def _in_use(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Probl
     )
 
 
-def _of_cards(cards: Iterable[Card]) -> list[str]:
+def _card_warnings(cards: Iterable[Card]) -> list[str]:
     return [f"{card}: CUDA 13 has dropped it, engines will not use it" for card in cards if not card.cuda13]
 
 
-def _of_switches(facts: DriverFacts) -> list[str]:
+def _nvswitch_warnings(facts: DriverFacts) -> list[str]:
     if not facts.get("nvswitches"):
         return []
     return [
@@ -357,9 +360,9 @@ def _of_switches(facts: DriverFacts) -> list[str]:
 
 
 def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
-    """What is left to do after the installation; raise where it cannot be good.
+    """The state after the installation. Raises DrafthouseError if the driver does not work and no reboot helps.
 
-    ``rebooted``: the machine was started again already, so that a second time would not help.
+    ``rebooted``: the machine was rebooted after the installation, so a second reboot would not help.
     """
     smi = read_smi(facts["smi"])
     if smi.works and branch_of(smi.version) >= wishes.branch:
@@ -367,11 +370,11 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
     answer = smi.text or "there is no nvidia-smi"
     locked = facts["secure_boot"] and not facts["module_key_enrolled"]
     if rebooted or (locked and wishes.secure_boot == "warn"):
-        known = explained(answer)
+        explanation = known_message(answer)
         if locked:
             do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
-        elif known:
-            do = known.do
+        elif explanation:
+            do = explanation.do
         else:
             do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
         raise one_problem(
@@ -382,6 +385,6 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
         )
     if wishes.reboot == "never":
         module = _running_module(facts)
-        state = f"the kernel still runs {module}" if module else "the kernel has not loaded it"
-        raise DrafthouseError(_reboot_needed(f"the driver is installed, but {state} ({answer})"))
+        kernel_state = f"the kernel still runs {module}" if module else "the kernel has not loaded it"
+        raise DrafthouseError(_reboot_needed(f"the driver is installed, but {kernel_state} ({answer})"))
     return {"version": "", "reboot": True}

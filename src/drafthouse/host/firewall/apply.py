@@ -1,4 +1,4 @@
-"""The firewall of the box we run on: what is there, and what our program on it is told to do."""
+"""Read and change the firewall of this machine. A helper program (`PROGRAM`) applies, confirms and removes rules."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import replace_file, text_in
 from ..docker.dockerd_flags import option
 from . import rules as firewall
-from .means import Means, docker_backend
+from .means import FirewallFacts, docker_backend
 
 PROGRAM = "/usr/local/sbin/drafthouse-firewall"
 UNITS = "/etc/systemd/system"
-KEPT = "/etc/drafthouse/firewall"
-RUN = "/run/drafthouse-firewall"
+KEPT = "/etc/drafthouse/firewall"  # confirmed rules
+RUN = "/run/drafthouse-firewall"  # rules on trial
 _TOOLS = {4: "iptables", 6: "ip6tables"}
-_LONGEST_S = 90
-_TAKEN_BACK = 4  # our program's exit status where there is nothing on trial any more
-# Where the administrator's programs lie; a login without them on PATH is common.
+_TIMEOUT_S = 90
+_TAKEN_BACK = 4  # exit status of `PROGRAM confirm` if no rules are on trial any more
+# Folders of system administration programs. The PATH of a login often lacks them.
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
 class TakenBack(DrafthouseError):
-    """A confirmation that came after the box had taken the rules back."""
+    """The confirmation came too late: the machine had already reverted the rules."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a program printed, and its exit status; 127 where it is missing."""
+    """A program's output and exit status: 127 if it is missing, 124 after a timeout."""
 
     status: int
     out: str
@@ -43,44 +43,44 @@ class Output:
 
     @property
     def why(self) -> str:
-        """The last line of what it complained about."""
+        """The last line of the error output, or else of the standard output."""
         return ((self.error.strip() or self.out.strip()).splitlines() or [f"exit status {self.status}"])[-1]
 
 
-def tell(*argv: str) -> Output:
-    """Run a program of the box to its end; a missing one is an answer too."""
+def run_program(*argv: str) -> Output:
+    """Run a program and return its output, also if it fails, is missing or takes too long."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_FOLDERS])
     program = shutil.which(argv[0], path=path)
     if program is None:
         return Output(127, "", f"{argv[0]} is not there")
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, *argv[1:]],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST_S, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
             env={**os.environ, "PATH": path, "LC_ALL": "C"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Output(124, "", f"{argv[0]} did not end within {_LONGEST_S} s")
-    return Output(done.returncode, done.stdout, done.stderr)
+        return Output(124, "", f"{argv[0]} did not end within {_TIMEOUT_S} s")
+    return Output(completed.returncode, completed.stdout, completed.stderr)
 
 
 def families() -> tuple[int, ...]:
-    """The IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
+    """The IP families (4, 6) of this kernel. Without IPv6 there is nothing to filter, and ip6tables fails."""
     return firewall.FAMILIES if Path("/proc/net/if_inet6").exists() else (4,)
 
 
-def saved(family: int) -> Output:
-    """`iptables-save` of the filter table."""
-    return tell(f"{_TOOLS[family]}-save", "-t", "filter")
+def save_output(family: int) -> Output:
+    """Run `iptables-save` or `ip6tables-save` for the filter table."""
+    return run_program(f"{_TOOLS[family]}-save", "-t", "filter")
 
 
 def has_systemd() -> bool:
-    """Tell whether systemd runs this box (the same sign that sd_booted(3) takes)."""
+    """True if systemd is the init system; the test is that of sd_booted(3)."""
     return Path("/run/systemd/system").is_dir()
 
 
-def means(answers: Mapping[int, Output]) -> Means:
-    """Look at what this box filters with."""
+def read_firewall(answers: Mapping[int, Output]) -> FirewallFacts:
+    """Examine the firewall of this machine; ``answers`` are the outputs of `save_output` by IP family."""
     missing, failing = [], ""
     for family in sorted(answers):
         answer = answers[family]
@@ -89,7 +89,7 @@ def means(answers: Mapping[int, Output]) -> Means:
         elif answer.status != 0:
             failing = failing or answer.why
     backend, source = _docker_backend()
-    return Means(
+    return FirewallFacts(
         root=os.geteuid() == 0,
         missing=tuple(missing),
         failing=failing,
@@ -100,7 +100,7 @@ def means(answers: Mapping[int, Output]) -> Means:
 
 
 def _docker_backend() -> tuple[str, str]:
-    """Docker's firewall backend and where that is set."""
+    """Docker's firewall backend, and where it is set: a file or a command line."""
     arguments, where = _dockerd_arguments()
     backend = docker_backend("", arguments)
     if backend != "iptables":
@@ -110,18 +110,18 @@ def _docker_backend() -> tuple[str, str]:
 
 
 def _dockerd_arguments() -> tuple[list[str], str]:
-    """How dockerd runs; where it does not, how systemd would start it."""
+    """The command line of dockerd, running or else in systemd's unit, and where it was read; [] and "" if neither."""
     for comm in Path("/proc").glob("[0-9]*/comm"):
-        # An engine inside a container has a network, and a firewall, of its own.
-        if text_in(comm).strip() == "dockerd" and _network(comm.parent) == _network(Path("/proc/self")):
+        # A dockerd inside a container has another network namespace, with a separate firewall.
+        if text_in(comm).strip() == "dockerd" and _namespace(comm.parent) == _namespace(Path("/proc/self")):
             return text_in(comm.with_name("cmdline")).split("\0"), "dockerd's command line"
     if has_systemd():
-        return tell("systemctl", "show", "--property=ExecStart", "docker.service").out.split(), "docker.service"
+        return run_program("systemctl", "show", "--property=ExecStart", "docker.service").out.split(), "docker.service"
     return [], ""
 
 
-def _network(process: Path) -> str:
-    """Which network namespace a process is in, '' where that is not ours to know."""
+def _namespace(process: Path) -> str:
+    """The network namespace of a process; '' if this user may not read it."""
     try:
         return str((process / "ns/net").readlink())
     except OSError:
@@ -129,61 +129,61 @@ def _network(process: Path) -> str:
 
 
 def _nftables() -> tuple[str, ...]:
-    """Nftables' tables of this box, as `family name`."""
-    return tuple(line.removeprefix("table ") for line in tell("nft", "list", "tables").out.splitlines())
+    """The tables of nftables, each as `FAMILY NAME`."""
+    return tuple(line.removeprefix("table ") for line in run_program("nft", "list", "tables").out.splitlines())
 
 
 def session() -> firewall.Session | None:
-    """The SSH connection that we run in: sudo drops its variable, an ancestor of ours still has it."""
+    """The SSH connection that this process runs in, or None. sudo drops the variable, so ancestors are read too."""
     process = os.getpid()
     while process > 1:
         for word in text_in(f"/proc/{process}/environ").split("\0"):
             name, _, value = word.partition("=")
-            if name == "SSH_CONNECTION" and (found := firewall.session(value)):
-                return found
-        # The name in parentheses may have spaces and parentheses of its own.
+            if name == "SSH_CONNECTION" and (connection := firewall.session(value)):
+                return connection
+        # The parent's pid follows the program name, which may contain spaces and parentheses.
         process = int((text_in(f"/proc/{process}/stat").rpartition(")")[2].split() or ["", "0"])[1])
     return None
 
 
 def ssh_ports(running: firewall.Session | None) -> set[int]:
-    """The ports that SSH answers on: the running connection's, and sshd's own; 22 where nobody knows."""
-    ports = set(map(int, re.findall(r"^port (\d+)", tell("sshd", "-T").out, re.MULTILINE)))
+    """SSH's ports: that of the running connection and those in sshd's configuration; 22 if none is known."""
+    ports = set(map(int, re.findall(r"^port (\d+)", run_program("sshd", "-T").out, re.MULTILINE)))
     if running:
         ports.add(running.server_port)
     return ports or {22}
 
 
-def kept(family: int) -> str:
-    """The confirmed rules of one family as they stand in their file, '' where there are none."""
+def confirmed_rules(family: int) -> str:
+    """The text of the file with the confirmed rules of an IP family; '' if there is none."""
     return text_in(f"{KEPT}/rules.v{family}")
 
 
 def pending() -> bool:
-    """Tell whether rules are on trial."""
+    """True if rules are on trial, that is, applied but not confirmed."""
     return Path(f"{RUN}/token").exists()
 
 
 def write(path: str, content: str, mode: int) -> None:
-    """Write a file of root's as a whole or not at all."""
+    """Write a file of root's atomically."""
     replace_file(Path(path), content, mode)
 
 
 def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:
-    """Which of our files are missing, differ, or may be read by whom they shall not."""
-    found = []
+    """The paths of ``files`` that are missing, or whose content or permissions are wrong."""
+    paths = []
     for path, content in files.items():
         if text_in(path) != content or Path(path).stat().st_mode & 0o777 != modes[path]:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def start_trial(
     wanted: Mapping[int, Sequence[str]], running: firewall.Session | None, token: str, seconds: int
 ) -> None:
-    """Put ``wanted`` on trial, with the running SSH connection kept whatever they say.
+    """Apply the rules ``wanted`` (by IP family) on trial. The running SSH connection stays allowed in any case.
 
-    They are taken back by themselves after ``seconds``. Raises DrafthouseError where they could not be put in place.
+    Unless confirmed within ``seconds``, they are reverted. Raises DrafthouseError if they could not be applied.
     """
     Path(RUN).mkdir(mode=0o700, exist_ok=True)
     for family in firewall.FAMILIES:
@@ -192,7 +192,7 @@ def start_trial(
         on_trial = [*firewall.own_connection(running, family), *lines]
         write(f"{RUN}/trial/rules.v{family}", firewall.restore_text(on_trial), 0o600)
     write(f"{RUN}/connection", json.dumps(str(running)), 0o600)
-    output = tell(PROGRAM, "try", token, str(seconds))
+    output = run_program(PROGRAM, "try", token, str(seconds))
     if output.status != 0:
         raise one_problem(
             "firewall-not-applied",
@@ -204,7 +204,7 @@ def start_trial(
 
 
 def confirm(token: str, running: firewall.Session | None) -> None:
-    """Keep what is on trial. Raises DrafthouseError where this is no new connection, TakenBack where it is late."""
+    """Keep the rules on trial. Raises DrafthouseError on the connection that started the trial, TakenBack if late."""
     if running is not None and text_in(f"{RUN}/connection") == json.dumps(str(running)):
         raise one_problem(
             "firewall-not-confirmed",
@@ -212,7 +212,7 @@ def confirm(token: str, running: firewall.Session | None) -> None:
             "a new SSH connection under the new rules",
             "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`",
         )
-    output = tell(PROGRAM, "confirm", token)
+    output = run_program(PROGRAM, "confirm", token)
     if output.status == 0:
         return
     reverted = Problem(
@@ -227,41 +227,41 @@ def confirm(token: str, running: firewall.Session | None) -> None:
 
 
 def enabled(units: Sequence[str]) -> bool:
-    """Tell whether all units start with the box, and those that stay active are."""
-    states = tell("systemctl", "is-enabled", *units).out.split()
-    return states == ["enabled"] * len(units) and tell("systemctl", "is-active", _early(units)).status == 0
+    """True if all units are enabled and the early unit, which restores the rules at boot, is active."""
+    states = run_program("systemctl", "is-enabled", *units).out.split()
+    return states == ["enabled"] * len(units) and run_program("systemctl", "is-active", _early_unit(units)).status == 0
 
 
-def _early(units: Sequence[str]) -> str:
+def _early_unit(units: Sequence[str]) -> str:
     return next(unit for unit in units if "-early" in unit)
 
 
 def enable(units: Sequence[str]) -> None:
-    """Let the units start with the box. Raises DrafthouseError."""
-    # One reload, after the links are there: only then do Docker's own restarts start ours.
+    """Enable the units, and start the early one. Raises DrafthouseError."""
+    # Reload once, after the links exist: only then does a restart of Docker start our units.
     for argv in (
         ["systemctl", "--no-reload", "enable", *units],
         ["systemctl", "daemon-reload"],
-        ["systemctl", "start", _early(units)],
+        ["systemctl", "start", _early_unit(units)],
     ):
-        output = tell(*argv)
+        output = run_program(*argv)
         if output.status != 0:
             raise one_problem(
                 "firewall-not-applied",
                 f"`{' '.join(argv)}`: {output.why}",
                 "units that restore the rules when the box or Docker starts",
-                f"look at `systemctl status {_early(units)}`; the rules themselves are active",
+                f"look at `systemctl status {_early_unit(units)}`; the rules themselves are active",
             )
 
 
 def remove(program: str, units: Sequence[str]) -> None:
-    """Take away our chains, files and units, and nothing else. Raises DrafthouseError."""
+    """Remove our chains, files and units; ``program`` is the helper's text. Raises DrafthouseError."""
     if not Path(PROGRAM).exists():
-        write(PROGRAM, program, 0o755)  # a run that was killed may have left chains without it
+        write(PROGRAM, program, 0o755)  # a killed run may have left chains without it
     if has_systemd() and any(Path(f"{UNITS}/{unit}").exists() for unit in units):
-        tell("systemctl", "--no-reload", "disable", *units)
-        tell("systemctl", "stop", *units)
-    output = tell(PROGRAM, "remove")
+        run_program("systemctl", "--no-reload", "disable", *units)
+        run_program("systemctl", "stop", *units)
+    output = run_program(PROGRAM, "remove")
     if output.status != 0:
         raise one_problem(
             "firewall-not-applied",
@@ -272,15 +272,15 @@ def remove(program: str, units: Sequence[str]) -> None:
     for unit in units:
         Path(f"{UNITS}/{unit}").unlink(missing_ok=True)
     shutil.rmtree(KEPT, ignore_errors=True)
-    with contextlib.suppress(OSError):  # others of our roles may keep something beside it
+    with contextlib.suppress(OSError):  # other roles may have files in this folder
         Path(KEPT).parent.rmdir()
     shutil.rmtree(RUN, ignore_errors=True)
     Path(PROGRAM).unlink(missing_ok=True)
     if has_systemd():
-        tell("systemctl", "daemon-reload")
+        run_program("systemctl", "daemon-reload")
 
 
 def leftovers(units: Sequence[str]) -> list[str]:
-    """What of our files is on the box."""
+    """The paths of our files that exist."""
     paths = [PROGRAM, KEPT, *(f"{UNITS}/{unit}" for unit in units)]
     return [path for path in paths if Path(path).exists()]

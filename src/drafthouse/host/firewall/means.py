@@ -1,4 +1,4 @@
-"""What a box filters with, and why its firewall may be none that we can write rules for. Pure."""
+"""The firewall programs of a machine, and the reasons why Drafthouse cannot write rules for them. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..docker.dockerd_flags import option
 
 
 def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
-    """Which firewall Docker writes its rules with: ``iptables`` unless its file or command line says otherwise.
+    """The program that Docker writes firewall rules with: ``iptables``, unless daemon.json or a flag names another.
 
     ``nftables`` exists since Docker 29.0.0 (https://docs.docker.com/engine/network/firewall-nftables/).
     """
@@ -21,28 +21,28 @@ def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
     try:
         settings = json.loads(daemon_json or "{}")
     except ValueError:
-        return "iptables"  # Docker does not start with it: nothing of it is in force
+        return "iptables"  # dockerd does not start with an invalid file
     if not isinstance(settings, dict):
         return "iptables"
     return str(settings.get("firewall-backend") or "iptables")
 
 
 @dataclass(frozen=True)
-class Means:
-    """What the box filters with, as it was found."""
+class FirewallFacts:
+    """The facts about a machine's firewall; ``docker_backend_from`` is where Docker's backend is set."""
 
     root: bool = True
-    missing: tuple[str, ...] = ()  # programs of iptables that are not there
-    failing: str = ""  # what iptables-save said when it did not work
+    missing: tuple[str, ...] = ()  # iptables, ip6tables
+    failing: str = ""  # the error of iptables-save, '' if it works
     docker_backend: str = "iptables"
     docker_backend_from: str = ""
-    own_nftables: tuple[str, ...] = ()  # tables that were not made by iptables
+    own_nftables: tuple[str, ...] = ()  # nftables' tables, read only if iptables is missing
 
 
-def refusals(means: Means) -> list[Problem]:
-    """Why this box's firewall is not one that we can write rules for."""
+def refusals(facts: FirewallFacts) -> list[Problem]:
+    """The reasons why Drafthouse cannot write rules for this firewall; [] if it can."""
     problems = []
-    if not means.root:
+    if not facts.root:
         problems.append(
             Problem(
                 "root-required",
@@ -51,7 +51,7 @@ def refusals(means: Means) -> list[Problem]:
                 "set ansible_become=true, or ansible_user=root",
             )
         )
-    if means.docker_backend == "nftables":
+    if facts.docker_backend == "nftables":
         problems.append(
             Problem(
                 "firewall-backend",
@@ -60,33 +60,33 @@ def refusals(means: Means) -> list[Problem]:
                 "Docker's iptables backend, its default",
                 "remove firewall-backend there and restart Docker,"
                 " or close the port yourself and set firewall_state=absent",
-                means.docker_backend_from,
+                facts.docker_backend_from,
             )
         )
-    if means.missing and means.own_nftables:
+    if facts.missing and facts.own_nftables:
         problems.append(
             Problem(
                 "firewall-backend",
-                f"no {' and no '.join(means.missing)}, and nftables rules of its own: {', '.join(means.own_nftables)}",
+                f"no {' and no '.join(facts.missing)}, and nftables rules of its own: {', '.join(facts.own_nftables)}",
                 "iptables for both IP families: two sets of rules side by side are error-prone",
                 "close the port in those nftables rules and set firewall_state=absent,"
                 " or apt-get install iptables and keep both in mind",
             )
         )
-    elif means.missing:
+    elif facts.missing:
         problems.append(
             Problem(
                 "iptables-missing",
-                f"no {' and no '.join(means.missing)}",
+                f"no {' and no '.join(facts.missing)}",
                 "iptables for both IP families; its nft variant will do",
                 "apt-get install iptables",
             )
         )
-    elif means.failing and means.root:
+    elif facts.failing and facts.root:
         problems.append(
             Problem(
                 "iptables-missing",
-                f"iptables does not work here: {means.failing}",
+                f"iptables does not work here: {facts.failing}",
                 "iptables-save and ip6tables-save that list the filter table",
                 "check whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",
             )

@@ -1,10 +1,10 @@
-"""From wishes to the exact rules of both IP families, and from `iptables-save` text to what is ours. Pure.
+"""Make the firewall rules for IPv4 and IPv6, and find our rules in the output of `iptables-save`. Pure functions.
 
-The rules stand in two chains of our own. ``DRAFTHOUSE-INPUT`` is jumped to from ``INPUT``: it guards what a
-process of the box listens on, docker-proxy too, which answers on ``[::]``. ``DRAFTHOUSE-DOCKER`` is jumped to
-from ``DOCKER-USER`` where Docker made that chain: a published port is rewritten before ``FORWARD`` sees it, so
-it is told by its original destination port (https://docs.docker.com/engine/network/packet-filtering-firewalls/).
-The rules are written the way iptables-save prints them (tried with 1.8.9 and 1.8.11, nft and legacy).
+All rules are in two chains. ``INPUT`` jumps to ``DRAFTHOUSE-INPUT``, which guards the ports of the machine's
+processes, among them docker-proxy on ``[::]``. Docker's chain ``DOCKER-USER``, if it exists, jumps to
+``DRAFTHOUSE-DOCKER``, which guards published ports. Docker rewrites a published port before ``FORWARD``, so rules
+match its original destination port (https://docs.docker.com/engine/network/packet-filtering-firewalls/).
+Rules are written as iptables-save prints them (tested with 1.8.9 and 1.8.11, nft and legacy).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"
 OURS = (DOCKER, INPUT)
 PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600
-_MOST_CONNECTIONS = 65535
-_MOST_RATE = 2500  # new connections a second; four times as many at once is the most that hashlimit takes
-_BURST = 4
+_MAX_CONNECTIONS = 65535
+_MAX_RATE = 2500  # new connections per second; hashlimit accepts a burst of at most 10,000
+_BURST = 4  # times the rate: the new connections that a client may open at once
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# What the kernel takes for a name (15 bytes), with iptables' own wildcard at its end.
+# An interface name (at most 15 bytes), or a prefix with iptables' wildcard + at its end.
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}|[A-Za-z0-9_.:@-]{1,14}\+")
 _RANGE = re.compile(r"\d{1,5}:\d{1,5}")
 _JUMP = re.compile(r"-A (\S+) -j (\S+)")
@@ -35,27 +35,22 @@ _JUMP = re.compile(r"-A (\S+) -j (\S+)")
 
 @dataclass(frozen=True)
 class Wishes:
-    """What shall hold: who may reach the ports (TCP), beside the box itself and its containers.
-
-    ``closed`` are those of the ports that nobody else may reach: the engine's, where a gateway stands in front of it.
-    ``connections`` and ``rate`` (new ones a second) are what one client may have at a port; 0: as many as it likes.
-    ``group`` are the other hosts that serve the same model: they reach every port. ``group_ports``, as "first:last",
-    are where the engines of such hosts listen for each other, and nobody else reaches them.
-    """
+    """The wanted access to TCP ports. The machine itself and its containers always have access."""
 
     ports: tuple[int, ...]
-    allow: tuple[Network, ...] = ()
-    docker_interfaces: tuple[str, ...] = ()
-    closed: tuple[int, ...] = ()
-    connections: int = 0
-    rate: int = 0
-    group: tuple[Network, ...] = ()
+    allow: tuple[Network, ...] = ()  # networks of clients
+    docker_interfaces: tuple[str, ...] = ()  # of the machine's containers
+    closed: tuple[int, ...] = ()  # those of ``ports`` without clients: the engine's, behind a gateway
+    connections: int = 0  # most connections of one client to one port; 0: no limit
+    rate: int = 0  # most new connections per second of one client to one port; 0: no limit
+    group: tuple[Network, ...] = ()  # the other hosts that serve the same model: they may reach every port
     group_ports: tuple[str, ...] = ()
+    """Ranges "first:last" in which the engines of the group listen for each other; only the group may reach them."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """The SSH connection that we run in, as sshd tells it in ``SSH_CONNECTION``."""
+    """The SSH connection of this process, from sshd's variable ``SSH_CONNECTION``."""
 
     client: str
     client_port: int
@@ -64,16 +59,16 @@ class Session:
 
     @property
     def family(self) -> int:
-        """4 or 6."""
+        """The IP family, 4 or 6."""
         return ipaddress.ip_address(self.client).version
 
 
 @dataclass(frozen=True)
 class Ours:
-    """What is ours in one family's filter table: rules by chain, the chains that jump to us and at which place."""
+    """Our part of an IP family's filter table: rules by chain, jumps, and whether ``DOCKER-USER`` exists."""
 
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    jumps: Sequence[tuple[str, str, int]] = ()  # (from, to, place in its chain, counted from 1)
+    jumps: Sequence[tuple[str, str, int]] = ()  # (parent chain, our chain, rule number in the parent from 1)
     docker_user: bool = False
 
 
@@ -88,19 +83,19 @@ def wishes(
     group: Sequence[str] = (),
     group_ports: Sequence[str] = (),
 ) -> Wishes:
-    """The wishes, checked; raises DrafthouseError with all that is wrong.
+    """The validated wishes. Raises DrafthouseError with all invalid settings.
 
-    ``ssh_ports`` are the ports that SSH answers on: a wish to filter one of them is refused.
+    ``ssh_ports`` are the ports that SSH listens on. Filtering one of them is refused.
     """
     ports = [*ports, *closed_ports]
     problems = _port_problems(ports, set(ssh_ports))
     networks = _networks(allow_cidrs, "firewall_allow_cidrs", problems)
-    mates = _networks(group, "firewall_group", problems)
+    group_networks = _networks(group, "firewall_group", problems)
     if group:
         problems += _range_problems(group_ports, set(ssh_ports))
     problems += _interface_problems(docker_interfaces)
-    problems += _limit_problems("firewall_client_connections", connections, _MOST_CONNECTIONS)
-    problems += _limit_problems("firewall_client_rate", rate, _MOST_RATE)
+    problems += _limit_problems("firewall_client_connections", connections, _MAX_CONNECTIONS)
+    problems += _limit_problems("firewall_client_rate", rate, _MAX_RATE)
     if problems:
         raise DrafthouseError(problems)
     return Wishes(
@@ -110,13 +105,13 @@ def wishes(
         tuple(sorted(set(closed_ports))),
         connections,
         rate,
-        mates,
-        tuple(group_ports) if mates else (),
+        group_networks,
+        tuple(group_ports) if group_networks else (),
     )
 
 
 def _port_problems(ports: Sequence[int], ssh_ports: Set[int]) -> list[Problem]:
-    """The ports that do not exist, and those on which SSH answers."""
+    """Problems with port numbers: invalid ones, and those that SSH listens on."""
     problems = []
     for port in ports:
         if not 1 <= port <= 65535:
@@ -137,18 +132,18 @@ def _port_problems(ports: Sequence[int], ssh_ports: Set[int]) -> list[Problem]:
 
 
 def _networks(texts: Iterable[str], where: str, problems: list[Problem]) -> tuple[Network, ...]:
-    """The networks that a setting names, in one order, so that a setting in a new order is no change."""
-    found = set[Network]()
+    """The networks in a setting, sorted, so that another order is no change; append to ``problems``."""
+    networks = set[Network]()
     for text in texts:
         try:
-            found.add(ipaddress.ip_network(text))
+            networks.add(ipaddress.ip_network(text))
         except ValueError as error:
             problems.append(_not_a_network(text, error, where))
-    return tuple(sorted(found, key=lambda net: (net.version, net.network_address.packed, net.prefixlen)))
+    return tuple(sorted(networks, key=lambda net: (net.version, net.network_address.packed, net.prefixlen)))
 
 
 def _interface_problems(names: Iterable[str]) -> list[Problem]:
-    """The names that no interface can have."""
+    """Problems with invalid interface names."""
     problems = []
     for name in names:
         if _INTERFACE.fullmatch(name):
@@ -165,15 +160,15 @@ def _interface_problems(names: Iterable[str]) -> list[Problem]:
     return problems
 
 
-def _limit_problems(setting: str, value: int, most: int) -> list[Problem]:
-    if 0 <= value <= most:
+def _limit_problems(setting: str, value: int, maximum: int) -> list[Problem]:
+    if 0 <= value <= maximum:
         return []
-    needed = f"a number from 0 (no limit) to {most}"
+    needed = f"a number from 0 (no limit) to {maximum}"
     return [Problem("invalid-setting", f"{value}", needed, "correct it", setting)]
 
 
 def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]:
-    """What is wrong with ranges of ports; SSH's port among them would lock out whoever is not of the group."""
+    """Problems with port ranges. A range with SSH's port would lock out every host outside the group."""
     problems = []
     for text in ranges:
         first = last = 0
@@ -196,7 +191,7 @@ def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]
 
 
 def _not_a_network(text: str, error: ValueError, where: str) -> Problem:
-    """Say what is wrong with ``text``, and what was probably meant."""
+    """The problem that ``text`` is no network, with a suggestion."""
     try:
         meant = f"write {ipaddress.ip_network(text, strict=False)} for the whole network, or one address alone"
     except ValueError:
@@ -205,7 +200,7 @@ def _not_a_network(text: str, error: ValueError, where: str) -> Problem:
 
 
 def trial_problems(seconds: int) -> list[Problem]:
-    """What is wrong with the time (in seconds) after which unconfirmed rules are taken back."""
+    """Problems with the time (in seconds) after which unconfirmed rules are reverted."""
     if SHORTEST_TRIAL_S <= seconds <= LONGEST_TRIAL_S:
         return []
     return [
@@ -220,22 +215,22 @@ def trial_problems(seconds: int) -> list[Problem]:
 
 
 def rules(wished: Wishes, family: int) -> list[str]:
-    """The rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
+    """The rules of one IP family, as iptables-save prints them: published ports first, then the machine's ports."""
     sources = [_source(network) for network in wished.allow if network.version == family]
     allowed = dict.fromkeys(wished.ports, sources)
     for port in wished.closed:
         allowed[port] = []
-    found: list[str] = []
+    lines: list[str] = []
     for port in wished.ports:
-        found += _docker_rules(wished, allowed[port], port)
-    found += [f"-A {INPUT} -s {mate} -p tcp -j ACCEPT" for mate in wished.group if mate.version == family]
+        lines += _docker_rules(wished, allowed[port], port)
+    lines += [f"-A {INPUT} -s {host} -p tcp -j ACCEPT" for host in wished.group if host.version == family]
     for port in wished.ports:
-        found += _input_rules(wished, allowed[port], port, family)
-    for ports in wished.group_ports:
-        # New connections alone: what this host began itself may well come from such a port.
-        new = "--tcp-flags FIN,SYN,RST,ACK SYN"
-        found.append(f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {ports} {new} -j DROP")
-    return found
+        lines += _input_rules(wished, allowed[port], port, family)
+    for port_range in wished.group_ports:
+        # Only new connections: the answers to this host's connections may arrive at such a port too.
+        syn_only = "--tcp-flags FIN,SYN,RST,ACK SYN"
+        lines.append(f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {port_range} {syn_only} -j DROP")
+    return lines
 
 
 def _source(network: Network) -> str:
@@ -244,51 +239,51 @@ def _source(network: Network) -> str:
 
 
 def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
-    came_in = f"--ctorigdstport {port} --ctdir ORIGINAL"
-    # DNAT: only what came in to a published port. What containers ask of other machines' same port is not ours.
-    published = f"-p tcp -m conntrack --ctstate DNAT {came_in}"
-    found = [f"-A {DOCKER} {source}{published} -j ACCEPT" for source in sources]
+    to_port = f"--ctorigdstport {port} --ctdir ORIGINAL"
+    # DNAT matches only packets to a published port, not the containers' requests to that port of other machines.
+    published = f"-p tcp -m conntrack --ctstate DNAT {to_port}"
+    lines = [f"-A {DOCKER} {source}{published} -j ACCEPT" for source in sources]
     for name in wished.docker_interfaces:
-        found.append(f"-A {DOCKER} -i {name} {published} -j ACCEPT")
-    found.append(f"-A {DOCKER} {published} -j DROP")
-    # A neighbour can route to the container's own address, past the published port; Docker itself closes
-    # that from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
+        lines.append(f"-A {DOCKER} -i {name} {published} -j ACCEPT")
+    lines.append(f"-A {DOCKER} {published} -j DROP")
+    # A machine in the same network can route to the container's address and bypass the published port. Docker
+    # prevents this from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
     for name in wished.docker_interfaces:
-        found.append(f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {came_in} -j DROP")
-    return found
+        lines.append(f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {to_port} -j DROP")
+    return lines
 
 
 def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
     to_port = f"-p tcp -m tcp --dport {port}"
-    found = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *wished.docker_interfaces)]
+    lines = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *wished.docker_interfaces)]
     if sources:
-        found += _client_rules(wished, to_port, port, family)
-    found += [f"-A {INPUT} {source}{to_port} -j ACCEPT" for source in sources]
-    return [*found, f"-A {INPUT} {to_port} -j DROP"]
+        lines += _client_rules(wished, to_port, port, family)
+    lines += [f"-A {INPUT} {source}{to_port} -j ACCEPT" for source in sources]
+    return [*lines, f"-A {INPUT} {to_port} -j DROP"]
 
 
 def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
-    """The limits of one client: too many connections are refused, too many new ones a second have to wait.
+    """The limits per client: too many connections are rejected, too many new ones per second are delayed.
 
-    A client is an address; over IPv6 the /64 that every customer has of their own. Only a connection's first packet is
-    looked at, and one that is dropped is sent again a second later.
+    A client is an IPv4 address or an IPv6 /64 network, the usual size of one customer's network. Only the first packet
+    of a connection is checked. If it is dropped, the client's TCP sends it again a second later.
     """
-    new = f"-A {INPUT} {to_port} --tcp-flags FIN,SYN,RST,ACK SYN"
+    new_connection = f"-A {INPUT} {to_port} --tcp-flags FIN,SYN,RST,ACK SYN"
     mask, srcmask = (32, "") if family == 4 else (64, "--hashlimit-srcmask 64 ")
-    found = []
+    lines = []
     if wished.connections:
-        above = f"-m connlimit --connlimit-above {wished.connections} --connlimit-mask {mask} --connlimit-saddr"
-        found.append(f"{new} {above} -j REJECT --reject-with tcp-reset")
+        limit = f"-m connlimit --connlimit-above {wished.connections} --connlimit-mask {mask} --connlimit-saddr"
+        lines.append(f"{new_connection} {limit} -j REJECT --reject-with tcp-reset")
     if wished.rate:
-        above = f"--hashlimit-above {wished.rate}/sec --hashlimit-burst {wished.rate * _BURST}"
-        # The kernel keeps a table's settings for as long as a rule has its name: another rate is another table.
-        by = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{wished.rate} {srcmask}"
-        found.append(f"{new} -m hashlimit {above} {by}-j DROP")
-    return found
+        limit = f"--hashlimit-above {wished.rate}/sec --hashlimit-burst {wished.rate * _BURST}"
+        # The kernel keeps a hashlimit table's settings while a rule uses its name, so a new rate needs a new name.
+        table = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{wished.rate} {srcmask}"
+        lines.append(f"{new_connection} -m hashlimit {limit} {table}-j DROP")
+    return lines
 
 
 def own_connection(session: Session | None, family: int) -> list[str]:
-    """The rule that keeps the running SSH connection, whatever else is on trial; none for the other family."""
+    """The rule that keeps the running SSH connection during a trial; [] for the other IP family."""
     if session is None or session.family != family:
         return []
     source = ipaddress.ip_network(session.client)
@@ -297,68 +292,68 @@ def own_connection(session: Session | None, family: int) -> list[str]:
 
 
 def restore_text(lines: Sequence[str]) -> str:
-    """The body of an iptables-restore transaction that makes our chains exactly ``lines``."""
-    # With --noflush naming a chain empties it, and no other.
+    """The input for `iptables-restore --noflush` that replaces the content of our chains by ``lines``."""
+    # With --noflush only the chains that are named here are emptied.
     return "".join(f"{line}\n" for line in [f":{DOCKER} - [0:0]", f":{INPUT} - [0:0]", *lines])
 
 
 def ours(saved: str) -> Ours:
-    """Read one family's `iptables-save -t filter`."""
-    found: dict[str, list[str]] = {}
+    """Our part of the output of `iptables-save -t filter` of one IP family."""
+    rules_by_chain: dict[str, list[str]] = {}
     jumps: list[tuple[str, str, int]] = []
-    places: dict[str, int] = {}
+    rule_counts: dict[str, int] = {}
     docker_user = False
     for line in saved.splitlines():
         if line.startswith(":"):
             chain = line[1:].split()[0]
             docker_user = docker_user or chain == PARENT_OF[DOCKER]
             if chain in OURS:
-                found[chain] = []
+                rules_by_chain[chain] = []
         elif line.startswith("-A "):
             chain = line.split()[1]
-            places[chain] = places.get(chain, 0) + 1
+            rule_counts[chain] = rule_counts.get(chain, 0) + 1
             jump = _JUMP.fullmatch(line)
             if chain in OURS:
-                found.setdefault(chain, []).append(line)
+                rules_by_chain.setdefault(chain, []).append(line)
             elif jump and jump[2] in OURS:
-                jumps.append((chain, jump[2], places[chain]))
-    return Ours(found, tuple(jumps), docker_user)
+                jumps.append((chain, jump[2], rule_counts[chain]))
+    return Ours(rules_by_chain, tuple(jumps), docker_user)
 
 
-def in_place(found: Ours, wanted: Sequence[str]) -> bool:
-    """Tell whether our chains hold exactly ``wanted``, and each is jumped to once, before anything else."""
-    target = would_be(found, wanted)
-    return found.rules == target.rules and sorted(found.jumps) == sorted(target.jumps)
+def in_place(present: Ours, wanted: Sequence[str]) -> bool:
+    """True if our chains hold exactly the rules ``wanted``, and their parents' first rules jump to them once."""
+    target = would_be(present, wanted)
+    return present.rules == target.rules and sorted(present.jumps) == sorted(target.jumps)
 
 
-def shown(found: Ours) -> str:
-    """What is ours as text, for a diff."""
+def shown(present: Ours) -> str:
+    """Our jumps and rules as text, for a diff."""
     text = ""
-    for parent, chain, place in found.jumps:
-        text += f"-A {parent} -j {chain}  # place {place}\n"
-    for chain in sorted(found.rules):
-        text += "".join(f"{line}\n" for line in found.rules[chain])
+    for parent, chain, rule_number in present.jumps:
+        text += f"-A {parent} -j {chain}  # place {rule_number}\n"
+    for chain in sorted(present.rules):
+        text += "".join(f"{line}\n" for line in present.rules[chain])
     return text
 
 
-def would_be(found: Ours, wanted: Sequence[str]) -> Ours:
-    """What would be ours after ``wanted`` was put in place where ``found`` is now."""
+def would_be(present: Ours, wanted: Sequence[str]) -> Ours:
+    """Our part of the filter table after the rules ``wanted`` have replaced those in ``present``."""
     jumps = [(PARENT_OF[INPUT], INPUT, 1)]
-    if found.docker_user:
+    if present.docker_user:
         jumps.append((PARENT_OF[DOCKER], DOCKER, 1))
     by_chain: dict[str, list[str]] = {DOCKER: [], INPUT: []}
     for line in wanted:
         by_chain[line.split()[1]].append(line)
-    return Ours(by_chain, tuple(jumps), found.docker_user)
+    return Ours(by_chain, tuple(jumps), present.docker_user)
 
 
 def session(text: str | None) -> Session | None:
-    """Read ``SSH_CONNECTION``: client, its port, server, its port. None where it is missing or no such thing."""
+    """Parse ``SSH_CONNECTION`` (client, its port, server, its port); None if it is missing or invalid."""
     words = (text or "").split()
     try:
         client, server = words[0].split("%")[0], words[2].split("%")[0]
-        found = Session(client, int(words[1]), server, int(words[3]))
+        connection = Session(client, int(words[1]), server, int(words[3]))
         ipaddress.ip_address(client)
     except (IndexError, ValueError):
         return None
-    return found
+    return connection

@@ -1,4 +1,4 @@
-"""The checks of what stands around the engine: the gateway and its certificate, monitoring, watchdog. Pure."""
+"""Checks of the add-ons around the engine: TLS gateway and its certificate, monitoring, watchdog. Pure."""
 
 from __future__ import annotations
 
@@ -14,76 +14,76 @@ if TYPE_CHECKING:
     from drafthouse.operate.doctor.types import DoctorFacts
     from drafthouse.profiles.resolved_types import Run
 
-# Let's Encrypt's certificates live 90 days and are renewed with 30 left: with fewer than these something is wrong.
+# Let's Encrypt certificates are valid for 90 days and renewed 30 days before the end, so renewal has failed by now.
 _CERTIFICATE_WARNS_DAYS = 14.0
 _DAY_S = 86400.0
-# It writes down what it knows every 20 s (`run.SAVE_S`) and after each look, which may be a minute apart.
+# The watchdog saves its state every 20 s (`run.SAVE_S`) and after each check; checks may be 60 s apart.
 _SILENT_S = 180.0
 _NO_GATEWAY = "drafthouse_gateway is not set"
 
 
 @undisturbed
 def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether the gateway lets the key through, and nothing else."""
-    wished, found = resolved["gateway"], facts["gateway"]
-    if not wished:
+    """Check that the gateway accepts requests with the API key and no others."""
+    settings, probe = resolved["gateway"], facts["gateway"]
+    if not settings:
         return not_here(_NO_GATEWAY)
-    if found["problem"]:
-        return of_problem(found["problem"])
+    if probe["problem"]:
+        return of_problem(probe["problem"])
     needed = "TLS, 401 without the key, 200 with it, 404 for every other path"
-    if found["paths"] and (open_paths := found["paths"]["open"]):
+    if probe["paths"] and (open_paths := probe["paths"]["open"]):
         do = "run site.yml --tags gateway, which rewrites its files"
         return fail(f"without a key it lets through {', '.join(route['path'] for route in open_paths)}", needed, do)
-    return ok(f"port {wished['port']} answers correctly", needed)
+    return ok(f"port {settings['port']} answers correctly", needed)
 
 
 @undisturbed
 def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
-    """How long the gateway's certificate holds."""
-    wished, found = resolved["gateway"], facts["gateway"]
-    if not wished:
+    """Check that the gateway's certificate does not expire soon."""
+    settings, probe = resolved["gateway"], facts["gateway"]
+    if not settings:
         return not_here(_NO_GATEWAY)
     needed = f"a certificate valid for {_CERTIFICATE_WARNS_DAYS:.0f} days or more"
-    if found["not_after"] is None:
+    if probe["not_after"] is None:
         do = "run site.yml --tags gateway, which renews it; see also the check 'clock'"
-        return fail(found["tls_error"] or "no certificate was presented", needed, do)
-    days = (found["not_after"] - facts["clock"]["time"]) / _DAY_S
-    if days >= _CERTIFICATE_WARNS_DAYS:
-        return ok(f"it ends in {days:,.0f} days", needed)
+        return fail(probe["tls_error"] or "no certificate was presented", needed, do)
+    days_left = (probe["not_after"] - facts["clock"]["time"]) / _DAY_S
+    if days_left >= _CERTIFICATE_WARNS_DAYS:
+        return ok(f"it ends in {days_left:,.0f} days", needed)
     do = "run site.yml --tags gateway"
-    if wished["name"]:
-        do = f"check that {wished['name']} still resolves to this box and that the CA reaches port 80 or 443"
-    return warn(f"it ends in {days:.1f} days", needed, do)
+    if settings["name"]:
+        do = f"check that {settings['name']} still resolves to this box and that the CA reaches port 80 or 443"
+    return warn(f"it ends in {days_left:.1f} days", needed, do)
 
 
 @undisturbed
 def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether Prometheus reads everything; without a server of the profile there is nothing to read."""
-    wished, found = monitoring_of(resolved), facts["monitoring"]
-    if not wished["prometheus"]:
+    """Check that Prometheus scrapes all its targets; skipped on a problem while the profile is not served."""
+    expected, probe = monitoring_of(resolved), facts["monitoring"]
+    if not expected["prometheus"]:
         return not_here("drafthouse_monitoring is not set")
-    if found["problem"] and not served_arm(resolved, facts["served"]):
+    if probe["problem"] and not served_arm(resolved, facts["served"]):
         return not_here("this profile is not being served, so there is nothing to read")
-    if found["problem"]:
-        return of_problem(found["problem"])
-    read = f"{', '.join(wished['jobs'])} read, {count(found['rules'], 'rule')} evaluated"
-    return ok(read, "a Prometheus that reads all its targets and evaluates its rules")
+    if probe["problem"]:
+        return of_problem(probe["problem"])
+    summary = f"{', '.join(expected['jobs'])} read, {count(probe['rules'], 'rule')} evaluated"
+    return ok(summary, "a Prometheus that reads all its targets and evaluates its rules")
 
 
 @undisturbed
 def watchdog(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether the watchdog runs, and looks."""
+    """Check that the watchdog runs and saved its state within the last minutes."""
     if "watchdog" not in resolved["site"]:
         return not_here("drafthouse_watchdog is not set")
-    found, now = facts["watchdog"], facts["clock"]["time"]
+    state, now_s = facts["watchdog"], facts["clock"]["time"]
     needed = "a running watchdog that checked within the last minutes"
     do = "make logs ONLY=watchdog shows its last lines; run site.yml --tags watchdog"
-    if not found["runs"]:
+    if not state["runs"]:
         return fail("it does not run", needed, do)
-    if found["written"] is None:
+    if state["written"] is None:
         return warn(
             "it runs, but has not checked yet", needed, "run make doctor again in a minute; make logs ONLY=watchdog"
         )
-    if now - found["written"] > _SILENT_S:
-        return fail(f"it runs, and last checked {now - found['written']:,.0f} s ago", needed, do)
+    if now_s - state["written"] > _SILENT_S:
+        return fail(f"it runs, and last checked {now_s - state['written']:,.0f} s ago", needed, do)
     return ok(f"it runs, mode {(resolved['site']['watchdog'] or {}).get('mode', REPORT)}", needed)

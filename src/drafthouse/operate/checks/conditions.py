@@ -1,4 +1,4 @@
-"""Where a check applies: by the profile and its site, before the box is looked at. Pure."""
+"""Conditions that tell which checks apply, from the resolved profile and its site settings. Pure."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ if TYPE_CHECKING:
 
 
 def always(resolved: Run) -> bool:
-    """Everywhere."""
+    """True for every profile."""
     return True
 
 
 def has_gpu(resolved: Run) -> bool:
-    """Where the profile runs on a GPU."""
+    """True if the profile runs on a GPU."""
     return resolved["hardware"]["kind"] == "gpu"
 
 
 def in_system_memory(resolved: Run) -> bool:
-    """Where the model lies in the box's own memory: on a CPU, or on a GPU that shares it."""
+    """True if the model uses system memory: on a CPU, or on a GPU that shares the memory of its host."""
     return not has_gpu(resolved) or "system_mib" in resolved["hardware"]
 
 
 def in_docker(resolved: Run) -> bool:
-    """Where the engine runs in a container of ours."""
+    """True if the engine runs in a container that Drafthouse creates."""
     return resolved["site"]["runtime"] == "docker"
 
 
 def in_process(resolved: Run) -> bool:
-    """Where the engine runs as a process of ours, in what may be somebody else's container."""
+    """True if the engine runs as a plain process (on a rental, inside the provider's container)."""
     return not in_docker(resolved)
 
 
 def gpu_in_docker(resolved: Run) -> bool:
-    """Where a container of ours must be given a GPU."""
+    """True if the engine runs in a container that needs a GPU."""
     return has_gpu(resolved) and in_docker(resolved)
 
 
 def manages_host(resolved: Run, box: BoxFacts) -> bool:
-    """Tell whether the host phase may install what is missing: on a workstation, as root, from Debian's packages."""
+    """True if Drafthouse may install missing packages: it manages the host, is root, and the box has apt."""
     return resolved["site"]["manage_host"] and box["is_root"] and box["has_apt"]

@@ -1,4 +1,4 @@
-"""What a check found: the line and the JSON that it is written as, and the exit status of several. Pure."""
+"""The finding of a check, its text line and JSON form, and the exit status of all findings together. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...core.errors import Problem
 from ...core.exit_codes import DONE, FAILED, WARNED
 from ...core.format import count
 from ...core.plain_text import printable
-from ...core.typed import typed
+from ...core.typed import with_verbs
 
 if TYPE_CHECKING:
     from drafthouse.operate.doctor.types import DoctorFacts
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 #: ``not here``: the check does not apply to this box, and ``found`` says why. It is never counted as ok.
 OK, WARN, FAIL, NOT_HERE = "ok", "warn", "fail", "not here"
 STATUSES = (OK, WARN, FAIL, NOT_HERE)
-#: A variable of the environment: the file into which the callback writes all checks of a run, as JSON.
+#: Environment variable that names the JSON file to which the Ansible callback writes the checks of a run.
 FILE = "DRAFTHOUSE_DOCTOR_FILE"
-_SHOWN = {OK: "ok", WARN: "warning", FAIL: "failed", NOT_HERE: "skipped"}
+_STATUS_WORDS = {OK: "ok", WARN: "warning", FAIL: "failed", NOT_HERE: "skipped"}
 _NAME_WIDTH = 22
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. Its id and its name come from the list of checks; one of several names itself."""
+    """The result of a check: what it ``found``, what is ``needed``, what to ``do``. The registry sets id and name."""
 
     status: str
     found: str
@@ -38,49 +38,49 @@ class Finding:
     name: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """Plain data, for JSON."""
+        """The finding as a dict, for JSON."""
         return {"id": self.id, "name": self.name, **asdict(self)}
 
     @property
     def line(self) -> str:
-        """The finding in one line; where all is well what was found is enough."""
+        """The finding as one line of text; ``needed`` and ``do`` appear only in a warning or a failure."""
         parts = [self.found]
         if self.needed and self.status in (WARN, FAIL):
             parts.append(f"needed: {self.needed}")
         if self.do and self.status in (WARN, FAIL):
             parts.append(f"do: {self.do}")
-        text = " ".join(typed("; ".join(parts)).split())
-        return printable(f"{_SHOWN[self.status]:<8}  {self.name:<{_NAME_WIDTH}}  {text}")
+        text = " ".join(with_verbs("; ".join(parts)).split())
+        return printable(f"{_STATUS_WORDS[self.status]:<8}  {self.name:<{_NAME_WIDTH}}  {text}")
 
 
 if TYPE_CHECKING:
-    #: What a check says: nothing where there is nothing to look at.
+    #: The result of a check; None where there is nothing to report.
     Answer = Finding | list[Finding] | None
     Look = Callable[[Run, DoctorFacts], Answer]
 
 
 def ok(found: str, needed: str = "") -> Finding:
-    """What is needed and was found."""
+    """A finding that the requirement is met."""
     return Finding(OK, found, needed)
 
 
 def warn(found: str, needed: str, do: str) -> Finding:
-    """What works now, and may not tomorrow."""
+    """A finding about something that works now and may fail later."""
     return Finding(WARN, found, needed, do)
 
 
 def fail(found: str, needed: str, do: str) -> Finding:
-    """What does not work, or is open where it must be closed."""
+    """A finding about something broken, or exposed that must not be."""
     return Finding(FAIL, found, needed, do)
 
 
 def not_here(why: str) -> Finding:
-    """The reason why a check does not apply."""
+    """A finding that the check does not apply, with the reason."""
     return Finding(NOT_HERE, why)
 
 
 def of_problem(problem: Problem | Mapping[str, str], status: str = FAIL) -> Finding:
-    """A problem, also one in its plain form, as a finding."""
+    """Convert a problem, or its dict form, to a finding."""
     if not isinstance(problem, Problem):
         problem = Problem.of(problem)
     found = f"{problem.where}: {problem.found}" if problem.where else problem.found
@@ -88,7 +88,7 @@ def of_problem(problem: Problem | Mapping[str, str], status: str = FAIL) -> Find
 
 
 def exit_code(findings: Iterable[Mapping[str, str] | Finding]) -> int:
-    """DONE, WARNED where one warns, FAILED where one fails or nothing was looked at."""
+    """FAILED (2) if a finding failed or there is none, else WARNED if one is a warning, else DONE."""
     statuses = set()
     for finding in findings:
         statuses.add(finding.status if isinstance(finding, Finding) else finding["status"])
@@ -107,10 +107,10 @@ def summary(findings: Sequence[Finding]) -> str:
         parts.append(count(counts[WARN], "warning"))
     for status in (FAIL, NOT_HERE):
         if counts[status]:
-            parts.append(f"{counts[status]} {_SHOWN[status]}")
+            parts.append(f"{counts[status]} {_STATUS_WORDS[status]}")
     return ", ".join(parts)
 
 
 def report(host: str, findings: Sequence[Finding]) -> list[str]:
-    """What the doctor says of one box: a line each, and their sum as the last one."""
+    """The doctor's lines about one box: one per finding, then the summary."""
     return [*(f"  {finding.line}" for finding in findings), f"{host}: {summary(findings)}"]

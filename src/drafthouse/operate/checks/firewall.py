@@ -1,4 +1,4 @@
-"""The check of the firewall: our chains as the role confirmed them, first in their parents, both IP families. Pure."""
+"""The check that Drafthouse's iptables chains are as the role confirmed, and first in INPUT and DOCKER-USER. Pure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
-    """What differs from the rules that the role confirmed."""
-    found = facts["firewall"]
+    """Check that the rules in force are the ones that the role confirmed, for IPv4 and IPv6."""
+    firewall_facts = facts["firewall"]
     needed = "our chains as confirmed, first in INPUT and DOCKER-USER, for IPv4 and IPv6"
-    if found["not_here"]:
-        return not_here(found["not_here"])
-    faults = _faults(resolved, found)
+    if firewall_facts["not_here"]:
+        return not_here(firewall_facts["not_here"])
+    faults = _faults(resolved, firewall_facts)
     if faults:
         return fail("; ".join(faults), needed, "run site.yml --tags host, which restores and verifies them")
-    kept = sum(len(family["kept"]) for family in found["families"].values())
+    kept = sum(len(family["kept"]) for family in firewall_facts["families"].values())
     return ok(f"{kept} rules in force, as confirmed", needed)
 
 
-def _faults(resolved: Run, found: FirewallFacts) -> list[str]:
+def _faults(resolved: Run, firewall_facts: FirewallFacts) -> list[str]:
     faults = []
-    guarded = {resolved["site"]["port"], *monitoring_of(resolved)["open_ports"]}
+    to_protect = {resolved["site"]["port"], *monitoring_of(resolved)["open_ports"]}
     if resolved["gateway"]:
-        guarded.add(resolved["gateway"]["port"])
-    for version, family in sorted(found["families"].items()):
+        to_protect.add(resolved["gateway"]["port"])
+    for version, family in sorted(firewall_facts["families"].items()):
         if family["error"]:
             faults.append(f"IPv{version}: {family['error']}")
         elif not family["kept"]:
@@ -41,31 +41,31 @@ def _faults(resolved: Run, found: FirewallFacts) -> list[str]:
         elif not rules.in_place(rules.ours(family["saved"]), family["kept"]):
             faults.append(f"IPv{version}: {_difference(family)}")
         else:
-            open_ports = sorted(guarded - _guarded(family["kept"]))
-            faults += [f"IPv{version}: port {port} is not protected" for port in open_ports]
-    if found["pending"]:
+            unprotected = sorted(to_protect - _protected_ports(family["kept"]))
+            faults += [f"IPv{version}: port {port} is not protected" for port in unprotected]
+    if firewall_facts["pending"]:
         faults.append("rules are in their trial period and not confirmed yet")
-    if not found["enabled"]:
+    if not firewall_facts["enabled"]:
         faults.append("the units that restore them at boot are not enabled")
     return faults
 
 
 def _difference(family: FamilyFacts) -> str:
-    ours, kept = rules.ours(family["saved"]), family["kept"]
-    present = list(itertools.chain(*ours.rules.values()))
-    missing = sum(line not in present for line in kept)
-    more = sum(line not in kept for line in present)
-    if missing or more:
-        return f"{missing} of {len(kept)} rules missing, {more} unknown rules in our chains"
-    jumps = ", ".join(f"{chain} from place {place} of {parent}" for parent, chain, place in ours.jumps)
+    in_force, kept = rules.ours(family["saved"]), family["kept"]
+    present_rules = list(itertools.chain(*in_force.rules.values()))
+    missing = sum(line not in present_rules for line in kept)
+    unknown = sum(line not in kept for line in present_rules)
+    if missing or unknown:
+        return f"{missing} of {len(kept)} rules missing, {unknown} unknown rules in our chains"
+    jumps = ", ".join(f"{chain} from place {place} of {parent}" for parent, chain, place in in_force.jumps)
     return f"our chains are not first ({jumps or 'nothing jumps to them'})"
 
 
-def _guarded(lines: Sequence[str]) -> set[int]:
-    """The ports for which our INPUT chain ends in DROP."""
-    found = set()
+def _protected_ports(lines: Sequence[str]) -> set[int]:
+    """The ports that Drafthouse's INPUT chain drops for all addresses that no earlier rule accepts."""
+    protected = set()
     for rule in lines:
         words = rule.split()
         if words[:2] == ["-A", rules.INPUT] and words[-1] == "DROP" and "--dport" in words:
-            found.add(int(words[words.index("--dport") + 1]))
-    return found
+            protected.add(int(words[words.index("--dport") + 1]))
+    return protected

@@ -1,4 +1,4 @@
-"""The checks of GPU and driver: those that the profile needs, and what keeps them from working. Pure."""
+"""Checks that the box has the GPUs and the NVIDIA driver that the profile needs, and that both work. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ...core.format import count, listing
-from ...core.messages import latest
+from ...core.messages import last_known_message
 from ...core.versions import as_version
-from ...host.driver.packages import held, to_hold
+from ...host.driver.packages import held_packages, to_hold
 from ...host.driver.plan import branch_of
 from ...host.gpu_choice import gpus_named
 from ...host.nvidia_smi import Smi, read_smi
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Run
 
 
-# The oldest branch on which libraries of a CUDA generation run (docs.nvidia.com/deploy/cuda-compatibility, "minor
-# version compatibility").
+# By CUDA major version, the oldest driver branch that runs its libraries (docs.nvidia.com/deploy/cuda-compatibility,
+# "minor version compatibility").
 _OLDEST_BRANCH = {"11": 450, "12": 525, "13": 580}
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _DRIVER_DO = (
@@ -34,7 +34,7 @@ _OTHER_PROFILE = "choose a profile for this GPU: make profiles"
 
 
 def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """The check `gpu`, put off (None) where the host phase installs the driver first and asks for the GPU then."""
+    """Run the check `gpu`; None where the host phase installs the driver first, as `gpu` then runs afterwards."""
     box, choice = facts["box"], facts["box"].get("gpu_choice")
     answers = bool(box["gpus"] or (choice and choice["listed"]))
     is_installed_here = manages_host(resolved, box) and not resolved.get("rented_vm")
@@ -44,7 +44,7 @@ def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether the GPUs of the profile are there, among those that were chosen where some were."""
+    """Check that the box has the profile's GPUs, counting only the GPUs that the site selects, if it selects any."""
     hardware, box = resolved["hardware"], facts["box"]
     if not has_gpu(resolved):
         return None
@@ -59,22 +59,22 @@ def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
     needed = hardware["name"]
     if not box["gpus"]:
         return _no_gpu(box, needed)
-    seen = ", ".join(f"{found['name']} ({found['memory_mib']:,} MiB)" for found in box["gpus"])
+    gpus_text = ", ".join(f"{device['name']} ({device['memory_mib']:,} MiB)" for device in box["gpus"])
     if choice:
-        seen += f", chosen by {choice['by']}"
+        gpus_text += f", chosen by {choice['by']}"
     matching = gpus_named(box["gpus"], hardware.get("gpu_names") or [])
     if len(matching) < hardware["devices"]:
-        return fail(seen, needed, _OTHER_PROFILE)
-    if min(found["memory_mib"] for found in matching) < hardware["memory_mib"] * MEMORY_TOLERANCE:
-        return fail(seen, f"{hardware['memory_mib']:,} MiB on each", _OTHER_PROFILE)
-    if any(found.get("split") for found in matching):
+        return fail(gpus_text, needed, _OTHER_PROFILE)
+    if min(device["memory_mib"] for device in matching) < hardware["memory_mib"] * MEMORY_TOLERANCE:
+        return fail(gpus_text, f"{hardware['memory_mib']:,} MiB on each", _OTHER_PROFILE)
+    if any(device.get("split") for device in matching):
         return fail(
-            f"{seen}, split into MIG parts",
+            f"{gpus_text}, split into MIG parts",
             f"{hardware['memory_mib']:,} MiB in one piece: CUDA gives a program one part of a split GPU",
             "nvidia-smi -mig 0 (as root, nothing may use the GPU), or a hardware entry of your own with the part's"
             " memory and drafthouse_gpus: [MIG-...] (nvidia-smi -L)",
         )
-    return ok(seen, needed)
+    return ok(gpus_text, needed)
 
 
 def _no_gpu(box: BoxFacts, needed: str) -> Finding:
@@ -89,7 +89,7 @@ def _no_gpu(box: BoxFacts, needed: str) -> Finding:
 
 
 def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """What `gpu` does, unless a driver that is at odds with its library shows none."""
+    """Run the check `gpu`, unless nvidia-smi lists no GPU because kernel module and driver library differ."""
     if not has_gpu(resolved):
         return not_here(f"the profile runs on a CPU: {resolved['hardware']['name']}")
     if read_smi(facts["driver"]["smi"]).mismatch:
@@ -98,7 +98,7 @@ def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def peer_access(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether several GPUs on PCIe read each other's memory directly."""
+    """Check that no IOMMU translates direct reads between GPUs on PCIe (P2P), which costs speed."""
     hardware, box = resolved["hardware"], facts["box"]
     if hardware["devices"] == 1:
         return not_here(f"the profile uses one GPU: {hardware['name']}")
@@ -114,12 +114,12 @@ def peer_access(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def _running_version(driver: DriverFacts, smi: Smi) -> str:
-    """The version of the driver that runs; empty where none answers."""
+    """The version of the running driver; "" if no driver responds."""
     return smi.version or driver["loaded"].get("version", "")
 
 
 def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether the driver is new enough for the engine's CUDA."""
+    """Check that the driver is new enough for the CUDA version that the engine is built on."""
     needed, smi = str(resolved["rental"]["driver"]), read_smi(facts["driver"]["smi"])
     engine = f"{resolved['engine']['name']} {resolved['engine']['version']}"
     version = _running_version(facts["driver"], smi)
@@ -128,17 +128,17 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
         return fail(f"the driver does not respond: {why}", f"{needed or 'a driver'} or newer for {engine}", _DRIVER_DO)
     if not _VERSION.fullmatch(needed):
         return ok(version, f"the catalogue names no driver version for {engine}")
-    least = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
+    requirement = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
     if as_version(version) >= as_version(needed):
-        return ok(version, least)
+        return ok(version, requirement)
     if branch_of(version) < branch_of(needed):
-        return fail(version, least, _DRIVER_DO)
-    # Within a branch CUDA promises to work all the same, without what the newer release mended.
-    return warn(version, least, _DRIVER_DO)
+        return fail(version, requirement, _DRIVER_DO)
+    # CUDA works on every release of a branch; the older release only lacks bug fixes.
+    return warn(version, requirement, _DRIVER_DO)
 
 
 def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether the module that runs, the module on the disk and the library are of one version."""
+    """Check that the loaded kernel module, the module on disk and the driver library have the same version."""
     driver, needed = facts["driver"], "kernel module and library of the same version"
     smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
     if smi.mismatch:
@@ -154,46 +154,46 @@ def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def kernel_log(resolved: Run, facts: DoctorFacts) -> Finding:
-    """What the kernel's log says of the GPUs since the box started."""
+    """Check that the kernel's log has no known GPU failure since boot."""
     needed = "no failure of a GPU since the box started"
     if facts["kernel_log"] is None:
         return not_here("only root may read the kernel's log")
-    found = latest(facts["kernel_log"])
-    if found is None:
+    latest_failure = last_known_message(facts["kernel_log"])
+    if latest_failure is None:
         return ok("no message of the driver that is known as a failure", needed)
-    line, known = found
-    return warn(f"{line.strip()}: {known.cause}", needed, known.do)
+    line, failure = latest_failure
+    return warn(f"{line.strip()}: {failure.cause}", needed, failure.do)
 
 
 def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether the driver's branch can run the CUDA libraries of the engine's own environment."""
+    """Check that the driver branch can run the CUDA libraries of the engine's environment."""
     versions = facts["environment"]["versions"]
-    found = [version for name, version in versions.items() if name.startswith("nvidia-cuda-run")]
-    if not found:
+    runtime_versions = [version for name, version in versions.items() if name.startswith("nvidia-cuda-run")]
+    if not runtime_versions:
         return not_here("provided by the engine's image, or not needed")
-    version = max(found, key=as_version)
-    generation = version.partition(".")[0]
-    oldest = _OLDEST_BRANCH.get(generation)
+    version = max(runtime_versions, key=as_version)
+    cuda_major = version.partition(".")[0]
+    oldest = _OLDEST_BRANCH.get(cuda_major)
     branch = branch_of(_running_version(facts["driver"], read_smi(facts["driver"]["smi"])))
-    pair = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
+    combination = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
     if oldest is None:
-        return warn(pair, "a CUDA version with a known driver requirement", "see the CUDA release notes")
-    needed = f"branch {oldest} or newer for CUDA {generation}"
+        return warn(combination, "a CUDA version with a known driver requirement", "see the CUDA release notes")
+    needed = f"branch {oldest} or newer for CUDA {cuda_major}"
     if branch < oldest:
-        return fail(pair, needed, _DRIVER_DO)
-    return ok(pair, needed)
+        return fail(combination, needed, _DRIVER_DO)
+    return ok(combination, needed)
 
 
 def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether an upgrade may replace the driver under the running module."""
+    """Check that the driver packages are on hold, so that no upgrade replaces a driver in use."""
     if not resolved["site"]["manage_host"]:
         return not_here("Drafthouse does not manage the driver here (drafthouse_manage_host: false)")
     needed = "driver packages on hold: an upgrade under a running module makes the GPU unusable"
-    loose, kept = to_hold(facts["driver"]), held(facts["driver"])
-    if loose:
-        more = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
-        do = f"run site.yml --tags host, or apt-mark hold {' '.join(loose)}"
-        return warn(f"{count(len(loose), 'driver package')} not held: {listing(loose)}{more}", needed, do)
-    if not kept:
+    not_held, on_hold = to_hold(facts["driver"]), held_packages(facts["driver"])
+    if not_held:
+        note = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
+        do = f"run site.yml --tags host, or apt-mark hold {' '.join(not_held)}"
+        return warn(f"{count(len(not_held), 'driver package')} not held: {listing(not_held)}{note}", needed, do)
+    if not on_hold:
         return not_here("no driver from the box's packages")
-    return ok(f"{count(len(kept), 'driver package')} held", needed)
+    return ok(f"{count(len(on_hold), 'driver package')} held", needed)

@@ -1,4 +1,4 @@
-"""The checks of known issues: what a profile would run into, and what stands in the engine's log. Pure."""
+"""Checks of known engine issues: those that the profile matches, and those whose sign is in the engine's log. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """What a profile would run into: wrong answers and crashes that it does not accept by name."""
+    """List the wrong answers and crashes that the profile matches and does not accept by name."""
     findings = []
     for issue in resolved["known_issues"]:
         if issue["effect"] not in REFUSED or issue["accepted"]:
@@ -33,20 +33,20 @@ def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 
 @undisturbed
 def in_log(resolved: Run, facts: DoctorFacts) -> Answer:
-    """Which known issue shows in the engine's log; nothing where none that the profile matches has a sign."""
-    signed = [issue for issue in resolved["known_issues"] if issue["signature"]]
-    if not signed:
+    """Check that the engine's log has no sign of a matched known issue; None if no such issue has a signature."""
+    with_sign = [issue for issue in resolved["known_issues"] if issue["signature"]]
+    if not with_sign:
         return None
     findings = []
-    for issue in signed:
-        sign = facts["log_signs"].get(issue["id"])
-        if sign is not None:
-            findings.append(_in_log(issue, sign))
-    return findings or ok(f"none of {count(len(signed), 'known issue')} of this profile appears in the engine's log")
+    for issue in with_sign:
+        log_text = facts["log_signs"].get(issue["id"])
+        if log_text is not None:
+            findings.append(_in_log(issue, log_text))
+    return findings or ok(f"none of {count(len(with_sign), 'known issue')} of this profile appears in the engine's log")
 
 
-def _in_log(issue: MatchedIssue, sign: str) -> Finding:
-    found = f"{issue['id']}: {issue['what']}; the log contains {sign!r}"
+def _in_log(issue: MatchedIssue, log_text: str) -> Finding:
+    found = f"{issue['id']}: {issue['what']}; the log contains {log_text!r}"
     needed, do = "a log without signs of known issues", f"{issue['do']} ({issue['threads'][0]})"
     if issue["effect"] in REFUSED:
         return fail(found, needed, do)

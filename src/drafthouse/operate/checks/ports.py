@@ -1,4 +1,4 @@
-"""The checks of ports: free before a run, who listens afterwards, and what another machine finds behind them. Pure."""
+"""Checks of TCP ports: free before a run, bound as intended after it, and open or closed from another machine. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...host.port_holder import taken
+from ...host.port_holder import port_taken
 from ...profiles.gateway_settings import gateway_of
 from ..doctor.expected import monitoring_of
 from .finding import WARN, Finding, fail, not_here, of_problem, ok
@@ -19,53 +19,53 @@ if TYPE_CHECKING:
 
 
 def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """The engine's ports on which somebody listens who is none of ours."""
+    """List the engine's ports that a foreign program already listens on."""
     host = resolved["site"]["host"]
     findings = []
     for port, listener in facts["box"]["ports"].items():
         if listener and not listener["ours"]:
-            findings.append(of_problem(taken(port, listener, host)))
+            findings.append(of_problem(port_taken(port, listener, host)))
     return findings
 
 
 def inside(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Who listens on the ports of engine and monitoring, and for whom."""
+    """Check that engine and monitoring listen on loopback, unless the settings open their ports."""
     site, listening = resolved["site"], facts["listening"]
-    if strangers := free(resolved, facts):
-        found = "; ".join(stranger.found for stranger in strangers)
-        return fail(found, "; ".join(stranger.needed for stranger in strangers), strangers[0].do)
-    here = listening.get(str(site["port"]), [])
-    opened = site.get("allow_cidrs") and not resolved["gateway"]  # the engine is for those that the firewall lets in
-    if (wide := _wide(here)) and not opened:
+    if foreign := free(resolved, facts):
+        found = "; ".join(finding.found for finding in foreign)
+        return fail(found, "; ".join(finding.needed for finding in foreign), foreign[0].do)
+    bound = listening.get(str(site["port"]), [])
+    opened = site.get("allow_cidrs") and not resolved["gateway"]  # the firewall then limits access to allow_cidrs
+    if (exposed := _not_loopback(bound)) and not opened:
         return fail(
-            f"port {site['port']} listens on {', '.join(wide)}",
+            f"port {site['port']} listens on {', '.join(exposed)}",
             "loopback only: drafthouse_allow_cidrs is empty, or a gateway is in front",
             "make with the profile's name, which restarts it",
         )
     monitoring = monitoring_of(resolved)
-    for what, port in monitoring["ports"].items():
-        if (wide := _wide(listening.get(str(port), []))) and port not in monitoring["open_ports"]:
+    for program, port in monitoring["ports"].items():
+        if (exposed := _not_loopback(listening.get(str(port), []))) and port not in monitoring["open_ports"]:
             return fail(
-                f"port {port} ({what}) listens on {', '.join(wide)}",
+                f"port {port} ({program}) listens on {', '.join(exposed)}",
                 "loopback only: drafthouse_monitoring sets no other address",
                 "stop that program if it is not ours; run site.yml --tags monitoring",
             )
-    found = f"port {site['port']} on {', '.join(here)}" if here else f"nothing listens on port {site['port']}"
+    found = f"port {site['port']} on {', '.join(bound)}" if bound else f"nothing listens on port {site['port']}"
     return ok(found, "our own servers on their addresses")
 
 
-def _wide(addresses: Sequence[str]) -> list[str]:
+def _not_loopback(addresses: Sequence[str]) -> list[str]:
     return [address for address in addresses if not ipaddress.ip_address(address).is_loopback]
 
 
 def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """A gateway's port that the platform maps to nothing: nobody would ever reach the address it prints."""
-    first = facts["box"].get("first_process")
-    wished, mapped = gateway_of(resolved["site"]), first["ports"] if first else None
-    if wished is None or not mapped or str(wished["port"]) in mapped:
+    """Check that the rental platform maps the gateway's port; no client could reach the gateway otherwise."""
+    first_process = facts["box"].get("first_process")
+    gateway, mapped = gateway_of(resolved["site"]), first_process["ports"] if first_process else None
+    if gateway is None or not mapped or str(gateway["port"]) in mapped:
         return None
     return fail(
-        f"the gateway's port {wished['port']} is not mapped; the platform maps {', '.join(sorted(mapped, key=int))}",
+        f"the gateway's port {gateway['port']} is not mapped; the platform maps {', '.join(sorted(mapped, key=int))}",
         "a mapped port: a rented container's ports are fixed",
         "set drafthouse_gateway_port to a free one of them, or use make tunnel instead of the gateway",
     )
@@ -75,71 +75,71 @@ def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) -> list[Door]:
-    """Where another machine shall knock.
+    """List the address and port pairs ("doors") that another machine tries to connect to.
 
-    Addresses of a provider are shared: behind a port that it does not map to us stands another one's box. ``rented`` is
-    what the box's first process was told (`first_process.facts`); None where the box is nobody's rented one.
+    A provider shares one address among boxes: a port that it does not map to this box belongs to another customer.
+    ``rented`` holds address and port mapping of a rented container (`first_process.facts`), else None.
     """
     ports = list(resolved["ports"])
     if resolved["gateway"]:
         ports.append(resolved["gateway"]["port"])
     ports += monitoring_of(resolved)["ports"].values()
-    found: list[Door] = []
+    listed: list[Door] = []
     if rented is None and not resolved.get("rented_vm"):
         for address in addresses:
-            found += [{"address": address, "port": port, "is": port} for port in ports]
-        return found
+            listed += [{"address": address, "port": port, "is": port} for port in ports]
+        return listed
     address = (rented and rented["address"]) or addresses[0]
-    mapped = rented["ports"] if rented else {}
+    mapped_ports = rented["ports"] if rented else {}
     for port in ports:
-        if str(port) in mapped:
-            found.append({"address": address, "port": mapped[str(port)], "is": port})
-    return found
+        if str(port) in mapped_ports:
+            listed.append({"address": address, "port": mapped_ports[str(port)], "is": port})
+    return listed
 
 
 def outside(resolved: Run, facts: DoctorFacts) -> Finding:
-    """What another machine found behind the doors."""
-    seen, needed = facts["outside"], "open for drafthouse_allow_cidrs only"
-    if problem := seen.get("problem"):
+    """Check that each door is open or closed from another machine as the settings want it."""
+    probe, needed = facts["outside"], "open for drafthouse_allow_cidrs only"
+    if problem := probe.get("problem"):
         return of_problem(problem, WARN)
-    if not seen["doors"]:
-        return not_here(seen["why"])
-    wrong, shown = [], []
-    first = seen["doors"][0]["address"]
-    for door in seen["doors"]:
-        wanted = _wanted(resolved, door["is"], door["source"])
-        found = _state(door["answers"])
-        shown.append(f"{door['port']} {found}")
-        # Of several addresses (IPv6, say) the other machine may reach one alone: what is closed there proves nothing.
-        if wanted and found != wanted and (door["answers"] or door["address"] == first):
-            wrong.append(f"{door['address']} port {door['port']} is {found}, not {wanted}")
-    who = f"from {seen['from']} ({seen['doors'][0]['source'] or 'of an unknown address'})"
-    if wrong:
+    if not probe["doors"]:
+        return not_here(probe["why"])
+    mistakes, results = [], []
+    first_address = probe["doors"][0]["address"]
+    for door in probe["doors"]:
+        wanted = _wanted_state(resolved, door["is"], door["source"])
+        state = _door_state(door["answers"])
+        results.append(f"{door['port']} {state}")
+        # The other machine may have no route to a second address (IPv6): a closed door there proves nothing.
+        if wanted and state != wanted and (door["answers"] or door["address"] == first_address):
+            mistakes.append(f"{door['address']} port {door['port']} is {state}, not {wanted}")
+    client = f"from {probe['from']} ({probe['doors'][0]['source'] or 'of an unknown address'})"
+    if mistakes:
         do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; check that both run"
-        return fail(f"{who}: {'; '.join(wrong)}", needed, do)
-    return ok(f"{who}: {', '.join(dict.fromkeys(shown))}", needed)
+        return fail(f"{client}: {'; '.join(mistakes)}", needed, do)
+    return ok(f"{client}: {', '.join(dict.fromkeys(results))}", needed)
 
 
-def _state(is_open: bool) -> str:
+def _door_state(is_open: bool) -> str:
     return "open" if is_open else "closed"
 
 
-def _wanted(resolved: Run, port: int, source: str) -> str | None:
-    """How a port shall be found by somebody at ``source``; None where both are right."""
+def _wanted_state(resolved: Run, port: int, source: str) -> str | None:
+    """The required state of a port ("open" or "closed") for a client at ``source``; None where either is right."""
     site, gateway, monitoring = resolved["site"], resolved["gateway"], monitoring_of(resolved)
     if not site["manage_host"]:
-        return _state(gateway is not None and port == gateway["port"])
-    if not _allowed(site, source):
-        return _state(False)
+        return _door_state(gateway is not None and port == gateway["port"])
+    if not _is_allowed(site, source):
+        return _door_state(False)
     if port in monitoring["ports"].values():
-        return _state(port in monitoring["open_ports"])
+        return _door_state(port in monitoring["open_ports"])
     if gateway:
-        return _state(port == gateway["port"])
-    # Beside the served arm's port the other arm's is guarded alike, and used only while arms are measured.
-    return _state(True) if port == site["port"] else None
+        return _door_state(port == gateway["port"])
+    # The other arm's port has the same firewall rules, and a server listens there only during a measurement.
+    return _door_state(True) if port == site["port"] else None
 
 
-def _allowed(site: Site, source: str) -> bool:
+def _is_allowed(site: Site, source: str) -> bool:
     try:
         address = ipaddress.ip_address(source)
     except ValueError:

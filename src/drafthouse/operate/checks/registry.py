@@ -1,6 +1,6 @@
-"""All checks, in the order a person would ask, and when each is asked: before a run (preflight), or after it (doctor).
+"""The list of all checks, and the functions that run them: preflight before a deployment, `make doctor` after it.
 
-What is read of a box, and how: `operate/doctor/collect.py`, which runs there. How a finding is told: `finding.py`.
+A check compares the resolved profile with facts that `operate/doctor/collect.py` reads on the box.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Run
 
 PARTS = ("gpu", "runtime", "weights", "box", "server", "outside")
-#: Part of a box of which nothing can be read: the finding in place of its checks.
+#: Id of the finding that replaces all checks of a part whose facts cannot be read.
 UNREAD = "unread"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its id, its name in the doctor's lines, and when it is asked.
+    """A check: its id, its name in the doctor's output, and the function that runs at each of three times.
 
-    ``before``: of the box's facts alone, before anything is changed; what fails is refused. ``prepared``: likewise,
-    once the host phase has installed what was missing; ``code`` is the refusal's. ``after``: by the
-    doctor, of the facts that ``reads`` names.
+    ``before`` runs in preflight, before anything changes on the box. ``prepared`` runs after the host phase installed
+    missing packages. A failure of either stops the run with error ``code``. ``after`` runs in the doctor and
+    gets only the facts that ``reads`` names. None: the check does not run at that time.
     """
 
     part: str
@@ -193,51 +193,51 @@ CHECKS = (
 
 
 def preflight_problems(resolved: Run, box: BoxFacts, *, prepared: bool = False) -> list[Problem]:
-    """Everything that keeps ``resolved`` from running on ``box`` (facts of `box_facts.read_box`).
+    """List the problems that prevent ``resolved`` from running on ``box`` (facts of `box_facts.read_box`).
 
-    ``prepared``: only what the host phase should have made true is asked.
+    ``prepared``: run the checks for the time after the host phase, instead of those before it.
     """
     problems = []
     for check in CHECKS:
-        look = check.prepared if prepared else check.before
-        for finding in _ask(check, look, resolved, {"box": box}):
+        function = check.prepared if prepared else check.before
+        for finding in _run_check(check, function, resolved, {"box": box}):
             if finding.status == FAIL:
                 problems.append(Problem(check.code, finding.found, finding.needed, finding.do, box["hostname"]))
     return problems
 
 
 def diagnose(resolved: Run, facts: DoctorFacts, parts: Sequence[str] = ()) -> list[Finding]:
-    """What the doctor finds in ``parts``, in all of them where none is named.
+    """Run the doctor's checks of ``parts``, or of all parts if ``parts`` is empty.
 
-    A part of which something could not be read is a failed check with the reason: a sick box is what the doctor is for.
-    Raises DrafthouseError.
+    A part whose facts could not be read gives one failed finding with the reason. Raises DrafthouseError for an
+    unknown part.
     """
     check_parts(parts)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for part in PARTS:
         if parts and part not in parts:
             continue
         if part in facts["unread"]:
-            found.append(replace(of_problem(facts["unread"][part]), id=UNREAD, name=part))
+            findings.append(replace(of_problem(facts["unread"][part]), id=UNREAD, name=part))
             continue
         for check in CHECKS:
             if check.part == part:
-                given = {name: fact for name, fact in facts.items() if name in check.reads}
-                found += _ask(check, check.after, resolved, cast("DoctorFacts", given))
-    return found
+                facts_to_read = {name: fact for name, fact in facts.items() if name in check.reads}
+                findings += _run_check(check, check.after, resolved, cast("DoctorFacts", facts_to_read))
+    return findings
 
 
-def _ask(check: Check, look: Look | None, resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    if not look or not check.applies(resolved):
+def _run_check(check: Check, function: Look | None, resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    if not function or not check.applies(resolved):
         return []
-    answer = look(resolved, facts) or []
-    if isinstance(answer, Finding):
-        answer = [answer]
-    return [replace(finding, id=check.id, name=finding.name or check.name) for finding in answer]
+    result = function(resolved, facts) or []
+    if isinstance(result, Finding):
+        result = [result]
+    return [replace(finding, id=check.id, name=finding.name or check.name) for finding in result]
 
 
 def check_parts(parts: Iterable[str]) -> None:
-    """Raise DrafthouseError where one of ``parts`` is none of the doctor's."""
+    """Raise DrafthouseError if ``parts`` contains an unknown name."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise one_problem(

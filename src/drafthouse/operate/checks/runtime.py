@@ -1,4 +1,4 @@
-"""The checks of what the engine runs in: Docker, NVIDIA's toolkit, CDI and image, or its own environment. Pure."""
+"""Checks of the engine's runtime: Docker with NVIDIA's toolkit and the image, or a Python environment. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.requirement_lines import pin_of
 from ...core.versions import as_version
 from ...host.env_recipe import PINNED
-from ...host.nvidia_smi import listed, read_smi
+from ...host.nvidia_smi import gpu_uuids, read_smi
 from .conditions import in_docker, manages_host
 from .finding import Finding, fail, not_here, of_problem, ok, warn
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _ROTATING = ("json-file", "local")
-_BOUNDED = ("journald", "none", "syslog")  # somebody else keeps and bounds what they are given
+_EXTERNAL = ("journald", "none", "syslog")  # another program stores these logs and limits them
 _HOST_DO = "run site.yml --tags host, or make with the profile's name"
 _SERVE_DO = "make with the profile's name"
 
@@ -28,7 +28,7 @@ _SERVE_DO = "make with the profile's name"
 
 
 def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether Docker is there, or can be installed: where the host is managed, as root."""
+    """Check that the box has Docker, or that the host phase can install it."""
     if manages_host(resolved, facts["box"]) or facts["box"]["has_docker"]:
         return None
     why = "" if resolved["site"]["manage_host"] else " (drafthouse_manage_host: false)"
@@ -40,7 +40,7 @@ def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def docker_answers(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether Docker answers; where it does not, nothing else is known of it."""
+    """Check that Docker responds; the other Docker checks are skipped (None) if it does not."""
     needed, docker = "a container engine that responds", facts["docker"]
     if docker["error"]:
         return fail(docker["error"], needed, "check `systemctl status docker` and `journalctl -u docker -n 50`")
@@ -48,7 +48,7 @@ def docker_answers(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def nvidia_toolkit(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether containers can be given a GPU."""
+    """Check that NVIDIA's container toolkit is installed and registered with Docker."""
     docker = facts["docker"]
     if docker["error"]:
         return None
@@ -60,7 +60,7 @@ def nvidia_toolkit(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether each specification of the GPUs was made of the driver that runs."""
+    """Check that each CDI file (container device interface) was generated for the running driver version."""
     if facts["docker"]["error"]:
         return None
     needed, files = "a CDI specification of the running driver", facts["docker"]["cdi"]
@@ -78,26 +78,26 @@ def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether the container that runs sees the GPUs: all of the box, or those that were chosen."""
+    """Check that the running container sees all GPUs of the box, or all that the site selects."""
     docker = facts["docker"]
     if docker["error"]:
         return None
     if not docker["inside"]:
         return not_here("no container of ours runs")
     name, output = docker["inside"]["container"], docker["inside"]["output"]
-    seen, ours = listed(output), [gpu["uuid"] for gpu in facts["box"]["gpus"]]
-    needed = f"`nvidia-smi -L` in the running container shows {'it' if len(ours) < 2 else f'all {len(ours)}'}"
-    # NVIDIA/nvidia-container-toolkit#48: `systemctl daemon-reload` can take the GPUs from containers that run.
+    visible, expected = gpu_uuids(output), [gpu["uuid"] for gpu in facts["box"]["gpus"]]
+    needed = f"`nvidia-smi -L` in the running container shows {'it' if len(expected) < 2 else f'all {len(expected)}'}"
+    # NVIDIA/nvidia-container-toolkit#48: `systemctl daemon-reload` can remove the GPUs from running containers.
     do = f"docker restart {name}; if a daemon-reload removed them before, run site.yml --tags host again"
-    if not seen:
+    if not visible:
         return fail(f"{name}: {output.strip()[:200] or 'no output from nvidia-smi'}", needed, do)
-    if missing := [uuid for uuid in ours if uuid not in seen]:
-        return fail(f"{name} sees {', '.join(seen)}, but not {', '.join(missing)}", needed, do)
-    return ok(f"{name} sees {len(seen)}", needed)
+    if missing := [uuid for uuid in expected if uuid not in visible]:
+        return fail(f"{name} sees {', '.join(visible)}, but not {', '.join(missing)}", needed, do)
+    return ok(f"{name} sees {len(visible)}", needed)
 
 
 def new_container(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """What a container that was run for the purpose has shown, where that was asked for."""
+    """Check that a new test container sees GPUs; None where no such test was requested."""
     proof = facts["docker"].get("proof")
     if not proof:
         return None
@@ -107,19 +107,19 @@ def new_container(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether the engine's image is there, and what runs is made of it."""
+    """Check that the engine's image is on the box and that the running containers use it."""
     docker, wanted = facts["docker"], str(resolved["engine"]["image"])
     if docker["error"]:
         return None
     if not docker["image"]:
         do = f"{_SERVE_DO}, which downloads it; without a network: docker image load"
         return fail(f"{wanted} is not on the box", wanted, do)
-    known = f"{wanted} ({_short(docker['image']['id'])})"
+    description = f"{wanted} ({_short(docker['image']['id'])})"
     for container in docker["containers"]:
         if container["running"] and container["image_id"] != docker["image"]["id"]:
             found = f"{container['name']} runs {container['image']} ({_short(container['image_id'])})"
-            return warn(found, known, f"{_SERVE_DO}, which restarts it")
-    return ok(known, wanted)
+            return warn(found, description, f"{_SERVE_DO}, which restarts it")
+    return ok(description, wanted)
 
 
 def _short(image_id: str) -> str:
@@ -130,7 +130,7 @@ def _short(image_id: str) -> str:
 
 
 def log_rotation(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether every log of the engine is bounded."""
+    """Check that every log of the engine has a size limit."""
     if not in_docker(resolved):
         return _supervised_logs(facts["logs"])
     if facts["docker"]["error"]:
@@ -142,25 +142,25 @@ def _container_logs(containers: Sequence[ContainerFacts]) -> Finding:
     needed = "a log driver with a size limit"
     if not containers:
         return not_here("no container of ours")
-    endless, bounded = [], set()
+    unlimited, limits = [], set()
     for container in containers:
         log = container["log"]
-        if _bounded(log):
-            bounded.add(_shown(log))
+        if _has_limit(log):
+            limits.add(_limit_text(log))
         else:
-            endless.append(f"{container['name']} logs to {log['Type']} without max-size")
-    if endless:
-        return fail(", ".join(endless), needed, f"{_SERVE_DO}, which recreates the container")
-    return ok("; ".join(sorted(bounded)), needed)
+            unlimited.append(f"{container['name']} logs to {log['Type']} without max-size")
+    if unlimited:
+        return fail(", ".join(unlimited), needed, f"{_SERVE_DO}, which recreates the container")
+    return ok("; ".join(sorted(limits)), needed)
 
 
-def _bounded(log: LogConfig) -> bool:
+def _has_limit(log: LogConfig) -> bool:
     size = str((log.get("Config") or {}).get("max-size", ""))
-    # `local` rotates at 20 MB by itself; json-file has no bound unless it is told one.
-    return log["Type"] in _BOUNDED or (log["Type"] in _ROTATING and (size or log["Type"] == "local") and size != "-1")
+    # `local` rotates at 20 MB by default; json-file has no limit unless max-size is set.
+    return log["Type"] in _EXTERNAL or (log["Type"] in _ROTATING and (size or log["Type"] == "local") and size != "-1")
 
 
-def _shown(log: LogConfig) -> str:
+def _limit_text(log: LogConfig) -> str:
     options = log.get("Config") or {}
     return f"{log['Type']}, {options.get('max-size', 'own size')} x {options.get('max-file', '1')}"
 
@@ -180,7 +180,7 @@ def _supervised_logs(logs: LogFacts) -> Finding:
 
 
 def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether the engine's wheels can be loaded here: asked before any of them is fetched."""
+    """Check that the box's glibc can load the engine's wheels, before any wheel is downloaded."""
     install, found = resolved["engine"]["install"], facts["box"]["glibc"]
     needed = install.get("glibc") if install else None
     if not needed or (found and as_version(found) >= as_version(needed)):
@@ -193,7 +193,7 @@ def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def engine_program(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Whether the site's own server is there, where it names one."""
+    """Check that the server program that the site names exists on the box; None if it names no program."""
     program = resolved["engine"].get("program")
     if not program or program in facts["box"].get("present", ()):
         return None
@@ -203,7 +203,7 @@ def engine_program(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Whether the engine's environment is whole, starts, and holds what is pinned."""
+    """Check that the engine's Python environment is complete, starts, and has the pinned package versions."""
     engine, environment = resolved["engine"], facts["environment"]
     if "program" in engine:
         return ok(engine["program"], "the site's own program")
@@ -226,7 +226,7 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def pins(packages: Sequence[str]) -> dict[str, str]:
-    """{package: version} of requirements with one exact version, names as an index normalises them."""
+    """Version by package, of the requirements that pin an exact version; package names are normalised (PEP 503)."""
     versions = {}
     for text in packages:
         if PINNED.match(text):

@@ -1,4 +1,4 @@
-"""The check of the weights: each as it was verified. Pure."""
+"""The doctor's check that the weights on the box are still the verified files. Pure: it reads facts, not the box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """Whether each of the profile's weights lies as it was verified; they are named by their ids."""
+    """Check each weights item of the profile against its last verification: one finding per item, named by its id."""
     findings = []
     for item in resolved["weights"]:
         finding = _finding(resolved["profile"], item, facts["weights"][item["id"]])
@@ -23,30 +23,30 @@ def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     return findings
 
 
-def _finding(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
+def _finding(profile: str, item: WeightItem, on_disk: WeightFacts) -> Finding:
     needed = f"every file of {item['name']} as verified"
     fetch, verify = f"make weights PROFILE={profile}", f"make verify PROFILE={profile}"
-    if not found["there"]:
+    if not on_disk["there"]:
         return fail(f"nothing at {item['path']}", needed, fetch)
     if item["source"] == "path":
         return ok(f"{item['path']} exists; weights provided by the site are not verified")
-    if found["link"]:
-        return ok(f"{item['path']} links to {found['link']}; make verify checks its contents", needed)
-    if not found["files"]:
+    if on_disk["link"]:
+        return ok(f"{item['path']} links to {on_disk['link']}; make verify checks its contents", needed)
+    if not on_disk["files"]:
         return fail(f"{item['path']} was never verified", needed, verify)
-    if found["changed"]:
-        changed = count(len(found["changed"]), "file")
-        shown = ", ".join(found["changed"][:3])
-        if len(found["changed"]) > 3:
-            shown += " …"
-        return fail(f"{changed} of {found['files']} missing or changed since verification: {shown}", needed, verify)
-    if not found["complete"]:
-        return fail(f"{found['files']} files, an unfinished download", needed, fetch)
-    if item["source"] == "hub" and not _same_revision(item["details"], found):
-        present = f"{found['repo']} at {found['commit'] or found['asked']}"
+    if on_disk["changed"]:
+        changed = count(len(on_disk["changed"]), "file")
+        names = ", ".join(on_disk["changed"][:3])
+        if len(on_disk["changed"]) > 3:
+            names += " …"
+        return fail(f"{changed} of {on_disk['files']} missing or changed since verification: {names}", needed, verify)
+    if not on_disk["complete"]:
+        return fail(f"{on_disk['files']} files, an unfinished download", needed, fetch)
+    if item["source"] == "hub" and not _same_revision(item["details"], on_disk):
+        present = f"{on_disk['repo']} at {on_disk['commit'] or on_disk['asked']}"
         return fail(present, f"{item['details']['repo']} at {item['details']['revision']}", fetch)
-    return ok(f"{count(found['files'], 'file')} as verified", needed)
+    return ok(f"{count(on_disk['files'], 'file')} as verified", needed)
 
 
-def _same_revision(details: HubSource, found: WeightFacts) -> bool:
-    return found["repo"] == details["repo"] and details["revision"] in (found["asked"], found["commit"])
+def _same_revision(details: HubSource, on_disk: WeightFacts) -> bool:
+    return on_disk["repo"] == details["repo"] and details["revision"] in (on_disk["asked"], on_disk["commit"])

@@ -1,7 +1,7 @@
-"""Everything that the doctor reads on a box, part by part, without changing anything.
+"""Reads the doctor's facts on a box, part by part, and changes nothing there.
 
-Standard library only, Python 3.10: it runs with whatever Python the box has, also where our own environment is gone.
-Programs that only a workstation has (Docker's, iptables, systemctl) are asked on no rental.
+Standard library only, Python 3.10: it runs with the Python of the box, even if Drafthouse's environment is damaged.
+Docker, iptables and systemctl are called on workstations only, as rented containers have none of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
 from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
-from ...host.driver.facts import read_driver, said
+from ...host.driver.facts import output_of, read_driver
 from ...host.env_stamp import STAMP
 from ...host.firewall import apply as firewall_box
 from ...operate.support_facts import kernel_log, redactor_of
@@ -60,27 +60,27 @@ if TYPE_CHECKING:
 
 _UNITS = ("drafthouse-firewall-early.service", "drafthouse-firewall.service")
 _DOCKER_S = 20.0
-_LOOK_AGAIN_S = 30.0  # two of Prometheus's looks: of an engine just started it may know only the one before
+_MONITORING_S = 30.0  # two scrape intervals: the first scrape may be older than the engine's start
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _LIBCUDA = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)")
 _PROGRAM = re.compile(r"^\[program:(?P<name>[^\]]+)\]\n(?P<body>(?:(?!\[).*\n)*)", re.MULTILINE)
-_SCRIPT = re.compile(r"/serve/(?P<profile>[^/]+)/(?P<arm>[^/]+)/serve\.sh\"?(?: --port (?P<port>\d+))?")
-_DIST = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info$")
-# What a box that is ill may answer with. Anything else is a fault of ours, and shall be seen as one.
-_ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.SubprocessError)
+_SERVE_SCRIPT = re.compile(r"/serve/(?P<profile>[^/]+)/(?P<arm>[^/]+)/serve\.sh\"?(?: --port (?P<port>\d+))?")
+_DIST_INFO = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info$")
+# Errors that a faulty box causes. Any other exception is a bug of Drafthouse and is not caught.
+_BOX_ERRORS = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.SubprocessError)
 
 
-def read(asked: Asked, given: Given) -> DoctorFacts:
-    """The facts for ``asked``; a part of which something could not be read is among the ``unread``."""
+def read(order: Asked, options: Given) -> DoctorFacts:
+    """The facts of all requested parts; ``unread`` has the problem of each part that could not be read."""
     facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "not probed from outside"}}
-    for part, look in _PARTS.items():
-        if given["parts"] and part not in given["parts"]:
+    for part, read_part in _PARTS.items():
+        if options["parts"] and part not in options["parts"]:
             continue
         try:
-            facts |= look(asked, given, facts)
+            facts |= read_part(order, options, facts)
         except DrafthouseError as error:
             facts["unread"][part] = error.problems[0].as_dict()
-        except _ILL as error:
+        except _BOX_ERRORS as error:
             facts["unread"][part] = _unread(error).as_dict()
     return facts
 
@@ -97,104 +97,104 @@ def _unread(error: BaseException) -> Problem:
 # --- GPU --------------------------------------------------------------------------------------------
 
 
-def _gpu(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+def _gpu(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
     return {
-        **_box(asked, facts),
-        **_driver(asked, given, facts),
-        "environment": _environment(asked),
+        **_box(order, facts),
+        **_driver(order, options, facts),
+        "environment": _environment(order),
         "unattended_upgrades": shutil.which("unattended-upgrade") is not None,
-        "kernel_log": kernel_log(["NVRM"]) if asked["gpu"] else None,
+        "kernel_log": kernel_log(["NVRM"]) if order["gpu"] else None,
     }
 
 
-def _driver(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    if not asked["gpu"] or "driver" in facts:
+def _driver(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
+    if not order["gpu"] or "driver" in facts:
         return {}
-    return {"driver": read_driver(given["sys"], given["proc"])}
+    return {"driver": read_driver(options["sys"], options["proc"])}
 
 
-def _box(asked: Asked, facts: DoctorFacts) -> DoctorFacts:
+def _box(order: Asked, facts: DoctorFacts) -> DoctorFacts:
     if "box" in facts:
         return {}
-    site = asked["site"]
+    site = order["site"]
     pidfile = f"{site['home']}/supervisor/supervisord.pid"
     folders, redact = [site["home"], site["models_dir"]], redactor_of(Path(site["home"]))
-    return {"box": read_box(folders, asked["ports"], pidfile, redact, site.get("gpus", ()))}
+    return {"box": read_box(folders, order["ports"], pidfile, redact, site.get("gpus", ()))}
 
 
 # --- the runtime ------------------------------------------------------------------------------------
 
 
-def _runtime(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    found = _driver(asked, given, facts)
-    if asked["site"]["runtime"] == "docker":
-        found |= _box(asked, facts)
-        choice = (facts | found)["box"].get("gpu_choice")
-        return {**found, "docker": _docker(asked, given["prove_container"], choice["ids"] if choice else ())}
-    logs = Path(asked["site"]["home"]) / "logs"
+def _runtime(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
+    common = _driver(order, options, facts)
+    if order["site"]["runtime"] == "docker":
+        common |= _box(order, facts)
+        choice = (facts | common)["box"].get("gpu_choice")
+        return {**common, "docker": _docker(order, options["prove_container"], choice["ids"] if choice else ())}
+    logs = Path(order["site"]["home"]) / "logs"
     return {
-        **found,
-        "environment": _environment(asked),
+        **common,
+        "environment": _environment(order),
         "logs": {
-            "bounds": {name: _setting(body, "stdout_logfile_maxbytes") for name, body in _programs(asked).items()},
+            "bounds": {name: _setting(body, "stdout_logfile_maxbytes") for name, body in _programs(order).items()},
             "bytes": sum(path.stat().st_size for path in logs.glob("*") if path.is_file()),
         },
     }
 
 
-def _environment(asked: Asked) -> EnvironmentFacts:
-    """What is known of the engine's environment of the process runtime; nothing where it runs in an image."""
-    found: EnvironmentFacts = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
-    home = Path(asked["engine"]["home"])
-    if asked["site"]["runtime"] != "process" or not (home / STAMP).is_file():
-        return found
-    found |= {"made": True, "image": str(json.loads((home / STAMP).read_text("utf-8")).get("image", ""))}
+def _environment(order: Asked) -> EnvironmentFacts:
+    """The engine's Python environment in the process runtime; empty facts if it runs in Docker or is not installed."""
+    environment: EnvironmentFacts = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
+    home = Path(order["engine"]["home"])
+    if order["site"]["runtime"] != "process" or not (home / STAMP).is_file():
+        return environment
+    environment |= {"made": True, "image": str(json.loads((home / STAMP).read_text("utf-8")).get("image", ""))}
     try:
         done = subprocess.run([str(home / "bin/python"), "-V"], capture_output=True, text=True, timeout=30, check=False)
-        found |= {"python": done.returncode == 0, "error": done.stderr.strip()[:200]}
+        environment |= {"python": done.returncode == 0, "error": done.stderr.strip()[:200]}
     except (OSError, subprocess.TimeoutExpired) as error:
-        found["error"] = str(error)
+        environment["error"] = str(error)
     for folder in home.glob("lib/python3*/site-packages/*.dist-info"):
-        match = _DIST.match(folder.name)
+        match = _DIST_INFO.match(folder.name)
         if match:
-            found["versions"][re.sub(r"[-_.]+", "-", match["name"]).lower()] = match["version"]
-    return found
+            environment["versions"][re.sub(r"[-_.]+", "-", match["name"]).lower()] = match["version"]
+    return environment
 
 
-def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -> DockerFacts:
-    """What is known of Docker; ``devices``: the GPUs that a container is given to prove it, none means all."""
+def _docker(order: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -> DockerFacts:
+    """Docker's facts. With ``prove_it`` a test container runs with the GPUs ``devices`` (all if empty)."""
     api = DockerApi(timeout_s=_DOCKER_S)
     try:
         info = api.info()
     except DrafthouseError as error:
         return {"error": error.problems[0].found, "root": ""}
-    listed = api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or []
-    containers = [_container(api, entry["Id"]) for entry in listed]
-    found: DockerFacts = {
+    entries = api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or []
+    containers = [_container(api, entry["Id"]) for entry in entries]
+    docker: DockerFacts = {
         "error": "",
         "version": str(info.get("ServerVersion", "")),
         "runtimes": sorted(info.get("Runtimes") or {}),
         "root": str(info.get("DockerRootDir", "")),
-        "image": _image(api, str(asked["engine"]["image"])),
+        "image": _image(api, str(order["engine"]["image"])),
         "containers": containers,
         "toolkit": "",
         "cdi": {},
         "inside": {},
     }
-    if not asked["gpu"]:
-        return found
-    found["toolkit"] = _toolkit()
-    found["cdi"] = _cdi(info.get("CDISpecDirs") or _CDI_FOLDERS)
+    if not order["gpu"]:
+        return docker
+    docker["toolkit"] = _toolkit()
+    docker["cdi"] = _cdi(info.get("CDISpecDirs") or _CDI_FOLDERS)
     running = [container["name"] for container in containers if container["running"]]
     if running:
         output = _inside(api, running[0], "nvidia-smi", "-L")
-        found["inside"] = {"container": running[0], "output": output[:2000]}
+        docker["inside"] = {"container": running[0], "output": output[:2000]}
     if prove_it:
         try:
-            found["proof"] = {"gpus": prove(gpu=True, devices=devices).gpus}
+            docker["proof"] = {"gpus": prove(gpu=True, devices=devices).gpus}
         except DrafthouseError as error:
-            found["proof"] = {"problem": error.problems[0].as_dict()}
-    return found
+            docker["proof"] = {"problem": error.problems[0].as_dict()}
+    return docker
 
 
 def _inside(api: DockerApi, name: str, *command: str) -> str:
@@ -204,11 +204,11 @@ def _inside(api: DockerApi, name: str, *command: str) -> str:
         return str(error)
 
 
-def _container(api: DockerApi, number: str) -> ContainerFacts:
-    container = api.call("GET", f"/containers/{number}/json")
+def _container(api: DockerApi, container_id: str) -> ContainerFacts:
+    container = api.call("GET", f"/containers/{container_id}/json")
     labels, profile = container["Config"]["Labels"], ""
     for mount in container["Mounts"]:
-        script = _SCRIPT.search(f"{mount.get('Source', '')}/serve.sh")
+        script = _SERVE_SCRIPT.search(f"{mount.get('Source', '')}/serve.sh")
         if script:
             profile = script["profile"]
             break
@@ -216,7 +216,7 @@ def _container(api: DockerApi, number: str) -> ContainerFacts:
         "name": container["Name"].lstrip("/"),
         "arm": labels[LABEL],
         "profile": profile,
-        "port": _number(str(labels.get("drafthouse_at", "")).rpartition(" ")[2]),
+        "port": _integer(str(labels.get("drafthouse_at", "")).rpartition(" ")[2]),
         "running": container["State"]["Status"] == "running",
         "status": container["State"]["Status"],
         "image": container["Config"]["Image"],
@@ -225,7 +225,7 @@ def _container(api: DockerApi, number: str) -> ContainerFacts:
     }
 
 
-def _number(text: str) -> int | None:
+def _integer(text: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
@@ -239,13 +239,13 @@ def _image(api: DockerApi, name: str) -> ImageFacts | None:
 
 
 def _toolkit() -> str:
-    found = re.search(r"version (\S+)", said("nvidia-ctk", "--version"))
-    return found[1] if found else ""
+    version = re.search(r"version (\S+)", output_of("nvidia-ctk", "--version"))
+    return version[1] if version else ""
 
 
 def _cdi(folders: Sequence[str]) -> dict[str, str]:
-    """The specifications of NVIDIA's GPUs, by file, with the driver that each was made of."""
-    found = {}
+    """By path of a CDI file (container device interface) for NVIDIA GPUs, the driver version that it names."""
+    driver_versions = {}
     for folder in folders:
         for path in sorted(Path(folder).glob("*")):
             if path.suffix not in (".yaml", ".yml", ".json"):
@@ -253,32 +253,32 @@ def _cdi(folders: Sequence[str]) -> dict[str, str]:
             text = path.read_text("utf-8", errors="replace")
             version = _LIBCUDA.search(text)
             if "nvidia.com/gpu" in text and version:
-                found[str(path)] = version[1]
-    return found
+                driver_versions[str(path)] = version[1]
+    return driver_versions
 
 
-def _weights(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    return {"weights": {name: read_weights(Path(path)) for name, path in asked["weights"].items()}}
+def _weights(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
+    return {"weights": {name: read_weights(Path(path)) for name, path in order["weights"].items()}}
 
 
 # --- the box ----------------------------------------------------------------------------------------
 
 
-def _of_the_box(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    site = asked["site"]
+def _box_part(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
+    site = order["site"]
     paths = [site["home"], site["models_dir"], f"{site['home']}/logs", (facts.get("docker") or {}).get("root", "")]
-    there = [path for path in dict.fromkeys(paths) if path and Path(path).is_dir()] or ["/"]
+    folders = [path for path in dict.fromkeys(paths) if path and Path(path).is_dir()] or ["/"]
     return {
-        **_box(asked, facts),
-        "disk": {path: _space(path) for path in there},
-        "firewall": _firewall(asked, given["firewall"]),
+        **_box(order, facts),
+        "disk": {path: _space(path) for path in folders},
+        "firewall": _firewall(order, options["firewall"]),
         "deadline": read_watch(),
-        "listening": {str(port): listening(port) for port in [*asked["ports"], *asked["monitoring"]["ports"].values()]},
+        "listening": {str(port): listening(port) for port in [*order["ports"], *order["monitoring"]["ports"].values()]},
     }
 
 
 def _space(path: str) -> Space:
-    """Free bytes and inodes; file systems that count no inodes never run out of them."""
+    """Free bytes and inodes at ``path``. A file system that counts no inodes reports 1, as it never runs out."""
     space = os.statvfs(path)
     return {"free": space.f_bavail * space.f_frsize, "inodes": space.f_favail if space.f_files else 1}
 
@@ -286,13 +286,13 @@ def _space(path: str) -> Space:
 def _clock() -> ClockFacts:
     synchronised = None
     if firewall_box.has_systemd():
-        answer = said("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
+        answer = output_of("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
         synchronised = {"yes": True, "no": False}.get(answer)
     return {"time": time.time(), "synchronised": synchronised, "controller": None}
 
 
-def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
-    if not asked["site"]["manage_host"]:
+def _firewall(order: Asked, wanted: bool) -> FirewallFacts:
+    if not order["site"]["manage_host"]:
         return {"not_here": "Drafthouse does not manage the firewall here (drafthouse_manage_host: false)"}
     if not wanted:
         return {"not_here": "firewall_state is absent"}
@@ -300,8 +300,8 @@ def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
         return {"not_here": "only root may read the rules"}
     families: dict[str, FamilyFacts] = {}
     for family in firewall_box.families():
-        saved = firewall_box.saved(family)
-        kept = [line for line in firewall_box.kept(family).splitlines() if line.startswith("-A ")]
+        saved = firewall_box.save_output(family)
+        kept = [line for line in firewall_box.confirmed_rules(family).splitlines() if line.startswith("-A ")]
         families[str(family)] = {"saved": saved.out, "error": saved.why if saved.status else "", "kept": kept}
     systemd = firewall_box.has_systemd()
     return {
@@ -315,46 +315,46 @@ def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
 # --- the server -------------------------------------------------------------------------------------
 
 
-def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    trouble, key = read_served_key(asked)
-    if is_measured(Path(asked["site"]["home"])):
+def _server(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
+    trouble, key = read_served_key(order)
+    if is_measured(Path(order["site"]["home"])):
         return {"measured": True, "key": trouble}
-    served, runtime = _served(asked, facts), runtime_of(asked["site"]["runtime"], asked["site"]["home"])
+    served, runtime = _served(order, facts), runtime_of(order["site"]["runtime"], order["site"]["home"])
     return {
         "measured": False,
         "served": served,
-        "log_signs": log_signs(asked["signatures"], runtime, [arm["arm"] for arm in served]),
-        "drift": drift(asked["site"]["home"]),
+        "log_signs": log_signs(order["signatures"], runtime, [arm["arm"] for arm in served]),
+        "drift": drift(order["site"]["home"]),
         "key": trouble,
-        "asked": ask(asked, key, given["timeout_s"]),
-        "gateway": ask_gateway(asked, asked["gateway"], key) if asked["gateway"] else {},
-        "monitoring": _monitoring(asked["monitoring"]),
-        "watchdog": _watchdog(asked),
+        "asked": ask(order, key, options["timeout_s"]),
+        "gateway": ask_gateway(order, order["gateway"], key) if order["gateway"] else {},
+        "monitoring": _monitoring(order["monitoring"]),
+        "watchdog": _watchdog(order),
     }
 
 
-def _monitoring(wished: WantedMonitoring) -> MonitoringFacts:
-    """What is wrong with it, as a problem or None, and how many rules it has evaluated."""
-    if not wished["prometheus"]:
+def _monitoring(expected: WantedMonitoring) -> MonitoringFacts:
+    """The problem of the monitoring, or None, and the number of rules that Prometheus evaluated."""
+    if not expected["prometheus"]:
         return {}
     try:
-        seen = wait_for_monitoring(
-            wished["prometheus"],
-            wished["jobs"],
-            grafana=wished["grafana"],
+        state = wait_for_monitoring(
+            expected["prometheus"],
+            expected["jobs"],
+            grafana=expected["grafana"],
             log="`make logs ONLY=prometheus`",
-            timeout_s=_LOOK_AGAIN_S,
+            timeout_s=_MONITORING_S,
         )
     except DrafthouseError as error:
         return {"problem": error.problems[0].as_dict(), "rules": 0}
-    return {"problem": None, "rules": seen.rules}
+    return {"problem": None, "rules": state.rules}
 
 
-def _watchdog(asked: Asked) -> WatchdogFacts:
-    """Whether its program runs, and when it last wrote its state (unix seconds, None: never)."""
-    if "watchdog" not in asked["site"]:
+def _watchdog(order: Asked) -> WatchdogFacts:
+    """The watchdog: whether it runs, and the time of its last saved state (unix seconds, None: never)."""
+    if "watchdog" not in order["site"]:
         return {}
-    folder = Path(asked["site"]["home"]) / WATCHDOG
+    folder = Path(order["site"]["home"]) / WATCHDOG
     try:
         written = (folder / STATE).stat().st_mtime
     except OSError:
@@ -362,43 +362,43 @@ def _watchdog(asked: Asked) -> WatchdogFacts:
     return {"runs": is_held(folder / "lock"), "written": written}
 
 
-def _served(asked: Asked, facts: DoctorFacts) -> list[ServedFacts]:
-    """The arms that are there, of any profile."""
-    runtime = runtime_of(asked["site"]["runtime"], asked["site"]["home"])
+def _served(order: Asked, facts: DoctorFacts) -> list[ServedFacts]:
+    """All servers on the box, running or not: each is an arm (baseline or speculative) of some profile."""
+    runtime = runtime_of(order["site"]["runtime"], order["site"]["home"])
     arms = []
-    if asked["site"]["runtime"] == "docker":
-        docker = facts.get("docker") or _docker(asked)
+    if order["site"]["runtime"] == "docker":
+        docker = facts.get("docker") or _docker(order)
         for container in docker.get("containers", []):
             arms.append((container["arm"], container["profile"], container["port"], container["status"]))
     else:
-        for name, body in _programs(asked).items():
-            if script := _SCRIPT.search(body):
-                arms.append((name, script["profile"], _number(script["port"] or ""), ""))
-    found: list[ServedFacts] = []
+        for name, body in _programs(order).items():
+            if script := _SERVE_SCRIPT.search(body):
+                arms.append((name, script["profile"], _integer(script["port"] or ""), ""))
+    servers: list[ServedFacts] = []
     for arm, profile, port, status in arms:
         state = runtime.state(arm)
         why = status if status == "paused" else state.why
-        found.append(
+        servers.append(
             {
                 "arm": arm, "profile": profile, "port": port, "status": status,
                 "running": state.running, "since": state.started, "why": why,
             }
         )  # fmt: skip
-    return found
+    return servers
 
 
-def _programs(asked: Asked) -> dict[str, str]:
-    """The programs of our supervisord's configuration, each with its settings as they are written."""
-    text = Supervisor(Path(asked["site"]["home"]) / "supervisor").present_configuration()
+def _programs(order: Asked) -> dict[str, str]:
+    """By program in Drafthouse's supervisord.conf, the text of its section."""
+    text = Supervisor(Path(order["site"]["home"]) / "supervisor").present_configuration()
     return {match["name"]: match["body"] for match in _PROGRAM.finditer(text)}
 
 
 def _setting(body: str, name: str) -> str:
-    found = re.search(rf"^{name} = (.*)$", body, re.MULTILINE)
-    return found[1] if found else ""
+    line = re.search(rf"^{name} = (.*)$", body, re.MULTILINE)
+    return line[1] if line else ""
 
 
-def _outside(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+def _outside(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
     session = firewall_box.session()
     return {"addresses": addresses(), "client": session.client if session else ""}
 
@@ -407,7 +407,7 @@ _PARTS: Mapping[str, Callable[[Asked, Given, DoctorFacts], DoctorFacts]] = {
     "gpu": _gpu,
     "runtime": _runtime,
     "weights": _weights,
-    "box": _of_the_box,
+    "box": _box_part,
     "server": _server,
     "outside": _outside,
 }

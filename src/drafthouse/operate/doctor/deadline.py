@@ -1,6 +1,6 @@
-"""What the doctor reads of a rented box's watch over its deadline: whether one looks, and what it came to.
+"""Reads on the box the state of the deadline watch, the program that destroys a rental when its time is over.
 
-Only what is rented has an order there; of any other box nothing is said. Standard library only: it is read on the box.
+Only a rented box has the watch's order (arm.json). Standard library only: it runs with the Python of the box.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ...core.procfs import Clocks, clocks
 if TYPE_CHECKING:
     from drafthouse.operate.doctor.types import DeadlineFacts
 
-# Of the journal's end: what the watch asked for last, and what was said to that.
+# Number of journal lines to read, from the end: the watch's last requests and their results.
 _LINES = 3
 
 
 def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> DeadlineFacts | None:
-    """The watch of the box, None where it has no deadline (or is not ours to look at)."""
+    """The state of the box's watch; None if the box has no deadline, or the user may not read it."""
     if not object_in(folder / "arm.json"):
         return None
     state, now = object_in(folder / "clock.json"), now or clocks()
-    counted = state.get("boot") == now.boot and isinstance(state.get("left_s"), (int, float))
+    has_count = state.get("boot") == now.boot and isinstance(state.get("left_s"), (int, float))
     return {
         "watched": is_held(folder / "lock"),
-        "left_s": state["left_s"] - (now.up - state["up"]) if counted else None,
-        "last": _last_words(folder / "journal.jsonl"),
+        "left_s": state["left_s"] - (now.up - state["up"]) if has_count else None,
+        "last": _last_entries(folder / "journal.jsonl"),
     }
 
 
-def _last_words(file: Path) -> list[str]:
-    """What the journal says last, each thing once."""
+def _last_entries(file: Path) -> list[str]:
+    """The last entries of the journal without duplicates; [] if it cannot be read."""
     try:
         lines = file.read_text("utf-8", errors="replace").splitlines()[-_LINES:]
         return list(dict.fromkeys(str(json_of(line)["what"])[:200] for line in lines))

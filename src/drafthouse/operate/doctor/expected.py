@@ -1,4 +1,4 @@
-"""What the doctor's readers are told of a resolved profile, and the requests that the engine is asked. Pure."""
+"""Extracts from a resolved profile what the box needs to read the doctor's facts, chat requests included. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import RequestFields, Suite
 
 
-#: How many prompts the engine is asked at most; it is enough when one of them shows drafts.
+#: Most chat requests to the engine; the doctor stops at the first answer that shows draft tokens.
 ASKS = 3
-#: Output tokens of an answer: a lookup needs some of them before it finds anything to draft from.
+#: Most output tokens of an answer: lookup drafting needs some output before it finds a repetition.
 ASK_TOKENS = 48
 
 
 def asked_of(resolved: Run, own_suite: Suite) -> Asked:
-    """What travels to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
+    """The data that is sent to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
     site, gateway = resolved["site"], resolved["gateway"]
     signatures = {issue["id"]: issue["signature"] for issue in resolved["known_issues"] if issue["signature"]}
     return {
@@ -38,7 +38,7 @@ def asked_of(resolved: Run, own_suite: Suite) -> Asked:
         "open_paths": resolved["open_paths"],
         "signatures": signatures,
         "gateway": gateway,
-        # The one that was made on the box; an authority's is trusted as any other.
+        # The self-signed certificate; '' for a certificate by a public authority, which needs no extra trust.
         "certificate": certificate_file(site["home"]) if gateway and not gateway["name"] else "",
         "monitoring": monitoring_of(resolved),
         "served_name": resolved["target"]["served_name"],
@@ -48,45 +48,44 @@ def asked_of(resolved: Run, own_suite: Suite) -> Asked:
 
 
 def monitoring_of(resolved: Run) -> WantedMonitoring:
-    """Where its programs listen, which ports of them are opened to others, and what Prometheus must read.
+    """URLs of the monitoring programs on the box, their ports, the open ones, and Prometheus's scrape jobs.
 
-    ``prometheus`` is its address on the box, '' where there is no monitoring.
+    ``prometheus`` is '' if the profile has no monitoring.
     """
-    wished = resolved["monitoring"]
-    if not wished:
+    settings = resolved["monitoring"]
+    if not settings:
         return {"prometheus": "", "grafana": "", "jobs": [], "ports": {}, "open_ports": []}
-    at, ports = local_address(wished["listen"]), wished["ports"]
-    programs, grafana = list(wished["programs"]), ""
-    if wished["gpu"]:
+    address, ports = local_address(settings["listen"]), settings["ports"]
+    programs, grafana = list(settings["programs"]), ""
+    if settings["gpu"]:
         programs.append("dcgm")
-    if wished["grafana"]:
+    if settings["grafana"]:
         programs.append("grafana")
-        grafana = f"http://{at}:{ports['grafana']}"
+        grafana = f"http://{address}:{ports['grafana']}"
     return {
-        "prometheus": f"http://{at}:{ports['prometheus']}",
+        "prometheus": f"http://{address}:{ports['prometheus']}",
         "grafana": grafana,
-        "jobs": jobs(wished),
+        "jobs": jobs(settings),
         "ports": {name: ports[name] for name in programs},
-        "open_ports": list(wished["open_ports"]),
+        "open_ports": list(settings["open_ports"]),
     }
 
 
 def asks_of(resolved: Run, own_suite: Suite) -> list[RequestFields]:
-    """The bodies of a few chat requests of the work that the profile is for.
+    """The bodies of at most `ASKS` chat requests, of the profile's prompt kinds where ``own_suite`` has them.
 
-    They are taken out of ``own_suite`` (`tune`), which no experiment has: an engine that looks its drafts up
-    remembers what it answered, and a later measurement of the same prompts would look fast. Where it has none of the
-    profile's kinds, any of its prompts will do.
+    ``own_suite`` (`tune`) is used in no experiment. A lookup engine drafts from its earlier answers, so prompts of an
+    experiment would be too fast in a later measurement.
     """
     kinds = resolved["experiment"]["kinds"] or list(resolved["prompts"])
-    own = expand(own_suite)
-    prompts = list(itertools.chain(*(own.get(kind, []) for kind in kinds))) or list(itertools.chain(*own.values()))
+    suite = expand(own_suite)
+    prompts = list(itertools.chain(*(suite.get(kind, []) for kind in kinds))) or list(itertools.chain(*suite.values()))
     model = resolved["target"]["served_name"]
     bodies = []
     for prompt in prompts[:ASKS]:
         fields = ask_fields(prompt) | {"output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
         body = Ask(**fields, group="doctor").body(model)
-        # One answer in one piece: nothing is timed.
+        # No streaming: the doctor measures no latency.
         body.pop("stream", None)
         body.pop("stream_options", None)
         bodies.append(body)

@@ -1,7 +1,7 @@
-"""What the doctor asks without a key: every route of the engine, and the same ones of the gateway; nothing can begin.
+"""Requests every route of the engine and of the gateway without the API key, by methods that start no action.
 
-An engine that names its routes (OpenAPI) is asked for those too: so a plugin's and development mode's are seen.
-Standard library only, Python 3.10: it runs with whatever Python the box has.
+Routes come from the catalogue and, if the engine has one, from its OpenAPI document, which also lists plugins' routes.
+Standard library only, Python 3.10: it runs with the Python of the box.
 """
 
 from __future__ import annotations
@@ -21,84 +21,84 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedOpenPaths
 
 
-#: What a path says to those whom it gives nothing.
+#: Statuses of a path that gives nothing without the API key.
 CLOSED = (401, 403, 404)
-_ASK_S = 10.0
-_MOST_BYTES = 8_000_000
-#: No engine has a route that is asked for by one of these; what says 405 to one is there, and open.
+_TIMEOUT_S = 10.0
+_MAX_BYTES = 8_000_000
+#: Methods that no engine route implements. Status 405 (wrong method) then shows that a path exists and is open.
 _HARMLESS = ("PATCH", "PUT", "DELETE")
-_PLACE = re.compile(r"\{[^}]*\}")
+_PLACEHOLDER = re.compile(r"\{[^}]*\}")
 
 
 def ask_paths(facts: ResolvedOpenPaths, base: str, key: str) -> PathFacts:
-    """What the engine at ``base`` gives; ``key`` is for the list of routes alone, where that is guarded."""
-    gives = {route["path"]: route["gives"] for route in facts["routes"]}
-    listed = _listed(base + facts["lists"], key) if facts["lists"] else {}
+    """Request all routes of the engine at URL ``base``; ``key`` serves only to read a guarded OpenAPI document."""
+    effects = {route["path"]: route["gives"] for route in facts["routes"]}
+    listed = _openapi_methods(base + facts["lists"], key) if facts["lists"] else {}
 
-    def ask(path: str) -> int | None:
+    def status_of(path: str) -> int | None:
         method = facts["ask"]
         if method != "GET":
-            free = [harmless for harmless in _HARMLESS if harmless.lower() not in listed.get(path, ())]
-            if not free:
-                return CLOSED[-1]  # nothing to ask it by that could not begin something
-            method = free[0]
-        return _request(base + _filled(path), method)[0]
+            safe_methods = [candidate for candidate in _HARMLESS if candidate.lower() not in listed.get(path, ())]
+            if not safe_methods:
+                return CLOSED[-1]  # every method could start an action
+            method = safe_methods[0]
+        return _request(base + _without_placeholders(path), method)[0]
 
-    return _asked(dict.fromkeys(listed, "") | gives, ask)
+    return _request_paths(dict.fromkeys(listed, "") | effects, status_of)
 
 
 def ask_gateway_paths(facts: ResolvedOpenPaths, health: str, ask: Callable[[str, str], int]) -> PathFacts:
-    """The same of the gateway: ``ask`` takes a method and a path. Its own /health is for everybody."""
-    gives = {route["path"]: route["gives"] for route in facts["routes"]}
-    leave = ("/health", health) if facts["ask"] == "GET" else ()
+    """Request the routes at the gateway by ``ask(method, path)``, except the health paths, which are always open."""
+    effects = {route["path"]: route["gives"] for route in facts["routes"]}
+    skipped = ("/health", health) if facts["ask"] == "GET" else ()
 
-    def status(path: str) -> int | None:
-        if path in leave:
+    def status_of(path: str) -> int | None:
+        if path in skipped:
             return CLOSED[-1]
         try:
-            return ask(facts["ask"], _filled(path))
+            return ask(facts["ask"], _without_placeholders(path))
         except (OSError, http.client.HTTPException):
             return None
 
-    return _asked(gives, status)
+    return _request_paths(effects, status_of)
 
 
-def _asked(gives: Mapping[str, str], ask: Callable[[str], int | None]) -> PathFacts:
-    found: PathFacts = {"asked": 0, "open": [], "error": ""}
-    for path in sorted(gives):
-        status = ask(path)
+def _request_paths(effects: Mapping[str, str], status_of: Callable[[str], int | None]) -> PathFacts:
+    result: PathFacts = {"asked": 0, "open": [], "error": ""}
+    for path in sorted(effects):
+        status = status_of(path)
         if status is None:
-            # One that hangs is not waited for thirty times.
-            return {**found, "error": f"no answer to {path}"}
-        found["asked"] += 1
+            # A server that hangs would cost a timeout for every further path.
+            return {**result, "error": f"no answer to {path}"}
+        result["asked"] += 1
         if status not in CLOSED:
-            found["open"].append({"path": path, "gives": gives[path], "status": status})
-    return found
+            result["open"].append({"path": path, "gives": effects[path], "status": status})
+    return result
 
 
-def _filled(path: str) -> str:
-    return _PLACE.sub("x", path)
+def _without_placeholders(path: str) -> str:
+    return _PLACEHOLDER.sub("x", path)
 
 
 def _request(url: str, method: str, key: str = "") -> tuple[int | None, bytes]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310 (our own address)
     try:
-        with opener().open(request, timeout=_ASK_S) as answer:
-            return int(answer.status), answer.read(_MOST_BYTES)
+        with opener().open(request, timeout=_TIMEOUT_S) as answer:
+            return int(answer.status), answer.read(_MAX_BYTES)
     except urllib.error.HTTPError as error:
         return error.code, b""
     except (OSError, ValueError, http.client.HTTPException):
         return None, b""
 
 
-def _listed(url: str, key: str) -> dict[str, Sequence[str]]:
-    """The methods, in small letters, of each path that the engine's OpenAPI has; nothing where it has none."""
-    for given in ("", key):
-        status, text = _request(url, "GET", given)
+def _openapi_methods(url: str, key: str) -> dict[str, Sequence[str]]:
+    """By path, the lower-case methods in the OpenAPI document at ``url``; empty if there is no document."""
+    for given_key in ("", key):
+        status, document = _request(url, "GET", given_key)
         if status == 200:
             try:
-                return {str(path): list(map(str, methods)) for path, methods in json.loads(text)["paths"].items()}
+                return {str(path): list(map(str, methods)) for path, methods in json.loads(document)["paths"].items()}
             except (ValueError, LookupError, TypeError, AttributeError):
                 return {}
     return {}

@@ -1,4 +1,4 @@
-"""What the doctor says of the account at vast.ai: whether the ledger of rentals and the account agree."""
+"""The doctor's check that the local ledger of rentals agrees with the account at vast.ai."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ...cloud.vast.account import compared
+from ...cloud.vast.account import compare_with_account
 from ...cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
 from ...core.errors import DrafthouseError
 from ..checks.finding import FAIL, WARN, Finding, not_here, of_problem, ok
@@ -16,20 +16,20 @@ HOST = "vast.ai"
 
 
 def checks(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
-    """What is wrong with what is rented, a finding each; one alone where all of it is well."""
-    return [replace(finding, id=ID, name=ID) for finding in _found(ledger, environ, home)]
+    """List a finding per wrong rental, or a single finding if ledger and account agree or no API key is set."""
+    return [replace(finding, id=ID, name=ID) for finding in _findings(ledger, environ, home)]
 
 
-def _found(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
+def _findings(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
     try:
         key = key_of_environment(environ, home)
     except DrafthouseError as error:
         return [not_here(error.problems[0].found)]
     try:
-        found = compared(VastClient(key, environ.get("VAST_URL") or DEFAULT_URL), ledger)
+        comparison = compare_with_account(VastClient(key, environ.get("VAST_URL") or DEFAULT_URL), ledger)
     except DrafthouseError as error:
         return [of_problem(problem) for problem in error.problems]
-    wrong = [of_problem(problem, FAIL) for problem in found.billing]
-    wrong += [of_problem(problem, WARN) for problem in found.closed]
-    boxes = "1 rented box is billed" if found.known == 1 else f"{found.known} rented boxes are billed"
-    return wrong or [ok(f"the ledger and the account agree, {boxes}")]
+    findings = [of_problem(problem, FAIL) for problem in comparison.billing]
+    findings += [of_problem(problem, WARN) for problem in comparison.closed]
+    boxes = "1 rented box is billed" if comparison.known == 1 else f"{comparison.known} rented boxes are billed"
+    return findings or [ok(f"the ledger and the account agree, {boxes}")]

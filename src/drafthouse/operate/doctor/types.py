@@ -1,4 +1,4 @@
-"""What a box is asked for a profile, and what is read of it, as types."""
+"""Types of the doctor's order to a box (what to read for a profile) and of the facts that the box returns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import RequestFields
 
 ProblemWords = dict[str, str]
-"""A problem as plain data (`Problem.as_dict`)."""
+"""A problem as a dict of strings (`Problem.as_dict`)."""
 
 
-# --- what is asked --------------------------------------------------------------------------------
+# --- the order ------------------------------------------------------------------------------------
 
 
 class WantedMonitoring(TypedDict):
-    """Where its programs listen ('' for one that is not there), what Prometheus reads, which ports others reach."""
+    """URLs of Prometheus and Grafana ('' if not used), Prometheus's scrape jobs, all ports, and the open ports."""
 
     prometheus: str
     grafana: str
@@ -31,7 +31,7 @@ class WantedMonitoring(TypedDict):
 
 
 class Asked(TypedDict):
-    """What a box is asked for a profile (`expected.asked_of`): ``weights`` are paths by id, ``chats`` bodies."""
+    """Data of a profile for the box (`expected.asked_of`): ``weights`` are paths by id, ``chats`` request bodies."""
 
     profile: str
     gpu: bool
@@ -40,7 +40,7 @@ class Asked(TypedDict):
     engine: ResolvedEngine
     weights: dict[str, str]
     open_paths: ResolvedOpenPaths
-    # Regular expressions for a line of the engine's log, by the known issue that shows so.
+    # By known issue, the regular expression that matches the issue's line in the engine's log.
     signatures: dict[str, str]
     gateway: Gateway | None
     certificate: str
@@ -51,7 +51,7 @@ class Asked(TypedDict):
 
 
 class Given(TypedDict):
-    """How the box is looked at: the module's arguments."""
+    """Arguments of the Ansible module that reads the facts; ``sys`` and ``proc`` are the paths of /sys and /proc."""
 
     parts: list[str]
     sys: str
@@ -61,18 +61,18 @@ class Given(TypedDict):
     firewall: bool
 
 
-# --- what was read ----------------------------------------------------------------------------------
+# --- the facts --------------------------------------------------------------------------------------
 
 
 class Space(TypedDict):
-    """What is free of a file system: bytes and inodes."""
+    """Free bytes and free inodes of a file system."""
 
     free: int
     inodes: int
 
 
 class ClockFacts(TypedDict):
-    """The box's clock in unix seconds, what systemd says of it, and the controller's before and after."""
+    """The box's unix time (s), and the controller's before and after (None: the box is the controller itself)."""
 
     time: float
     synchronised: bool | None
@@ -80,7 +80,7 @@ class ClockFacts(TypedDict):
 
 
 class EnvironmentFacts(TypedDict):
-    """The engine's environment of the process runtime, and what is installed in it."""
+    """The engine's Python environment (process runtime), and its package versions by normalised name."""
 
     made: bool
     python: bool
@@ -90,21 +90,21 @@ class EnvironmentFacts(TypedDict):
 
 
 class LogFacts(TypedDict):
-    """How large each supervised log may become, and how much all of them are now."""
+    """By program, the size limit of its log as supervisord writes it; and the bytes of all logs."""
 
     bounds: dict[str, str]
     bytes: int
 
 
 class LogConfig(TypedDict):
-    """A container's log driver and its options, as Docker has them."""
+    """A container's log driver and its options, in Docker's names."""
 
     Type: str
     Config: dict[str, str] | None
 
 
 class ContainerFacts(TypedDict):
-    """A container of ours."""
+    """A container that Drafthouse created for an engine; ``arm`` is "baseline" or "speculative"."""
 
     name: str
     arm: str
@@ -118,27 +118,27 @@ class ContainerFacts(TypedDict):
 
 
 class ImageFacts(TypedDict):
-    """The engine's image."""
+    """The engine's image on the box: the id (digest) that Docker gives it."""
 
     id: str
 
 
 class InsideFacts(TypedDict, total=False):
-    """What nvidia-smi said in a container that runs; empty where none does."""
+    """Output of nvidia-smi in a running container; empty if no container runs."""
 
     container: str
     output: str
 
 
 class ProofFacts(TypedDict, total=False):
-    """What a container that was run for the purpose has seen, or what was wrong with it."""
+    """The number of GPUs in a new test container, or the problem that it had."""
 
     gpus: int
     problem: ProblemWords
 
 
 class DockerFacts(TypedDict, total=False):
-    """Docker; ``error`` says why it does not answer, and then only ``root`` is there beside it."""
+    """Docker's facts. ``error`` is why Docker does not respond; only ``root`` (its data folder, '') is set then."""
 
     error: str
     root: str
@@ -153,7 +153,7 @@ class DockerFacts(TypedDict, total=False):
 
 
 class WeightFacts(TypedDict):
-    """Weights on the disk, and what the notes beside them say; ``files`` is how many were verified."""
+    """Weights on disk and their verification note: ``files`` counts verified files, ``asked`` is the revision."""
 
     there: bool
     link: str
@@ -166,7 +166,7 @@ class WeightFacts(TypedDict):
 
 
 class FamilyFacts(TypedDict):
-    """The rules of an IP family: those in force, and ours as they were confirmed."""
+    """Rules of IPv4 or IPv6: those in force (iptables-save), and Drafthouse's own as confirmed."""
 
     saved: str
     error: str
@@ -174,7 +174,7 @@ class FamilyFacts(TypedDict):
 
 
 class FirewallFacts(TypedDict, total=False):
-    """The firewall; ``not_here`` says why it was not looked at, and then nothing else is there."""
+    """The firewall, by IP version. ``not_here`` is why it was not read; no other key is set then."""
 
     not_here: str
     families: dict[str, FamilyFacts]
@@ -183,7 +183,7 @@ class FirewallFacts(TypedDict, total=False):
 
 
 class DeadlineFacts(TypedDict):
-    """The watch over the deadline; ``left_s`` is None where nobody has counted since the machine was started."""
+    """The watch over a rental's deadline; ``left_s`` is None if it has not counted since boot."""
 
     watched: bool
     left_s: float | None
@@ -191,7 +191,7 @@ class DeadlineFacts(TypedDict):
 
 
 class ServedFacts(TypedDict):
-    """An arm that is there, of any profile; ``since`` in unix seconds."""
+    """A server (an arm of any profile) on the box; ``since``: start in unix seconds; ``why``: why it does not run."""
 
     arm: str
     profile: str
@@ -203,26 +203,26 @@ class ServedFacts(TypedDict):
 
 
 class KeyFacts(TypedDict):
-    """What is wrong with the key's file."""
+    """The problem of the API key's file; None if there is none."""
 
     problem: ProblemWords | None
 
 
 class Answered(TypedDict):
-    """An answer's status (None: none came), and what was wrong with it."""
+    """HTTP status of an answer (None: no answer), and its error text."""
 
     status: int | None
     error: str
 
 
 class AnsweredModels(Answered):
-    """The models that a server names."""
+    """An answer to /v1/models, with the names of the models."""
 
     models: list[str]
 
 
 class Chat(Answered):
-    """A chat request: tokens and seconds of its answer, and what that tells of drafts (None: nothing)."""
+    """An answer to a chat request; draft tokens and tokens per iteration are None where the answer reports none."""
 
     tokens: int
     seconds: float
@@ -231,7 +231,7 @@ class Chat(Answered):
 
 
 class OpenPath(TypedDict):
-    """A path that answers without the key; ``gives`` is '' where the catalogue does not have it."""
+    """A path that answers without the API key; ``gives`` is the catalogue's effect of the path, '' if not listed."""
 
     path: str
     gives: str
@@ -239,7 +239,7 @@ class OpenPath(TypedDict):
 
 
 class PathFacts(TypedDict):
-    """How many paths were asked without the key, which are open, and what ended it."""
+    """The number of paths requested without the API key, the open ones, and the error that ended the requests."""
 
     asked: int
     open: list[OpenPath]
@@ -247,7 +247,7 @@ class PathFacts(TypedDict):
 
 
 class AskedFacts(TypedDict):
-    """What the engine answered; ``before`` and ``after`` are the lines of its counters."""
+    """The engine's answers; ``before`` and ``after`` are the draft counters around the chat requests, as text."""
 
     health: Answered
     without_key: Answered
@@ -261,7 +261,7 @@ class AskedFacts(TypedDict):
 
 
 class GatewayFacts(TypedDict, total=False):
-    """The gateway, and when its certificate ends (unix seconds); empty where there is none."""
+    """The gateway's problem, open paths, and certificate end (unix seconds); empty if no gateway is set."""
 
     problem: ProblemWords | None
     not_after: float | None
@@ -270,25 +270,25 @@ class GatewayFacts(TypedDict, total=False):
 
 
 class MonitoringFacts(TypedDict, total=False):
-    """What is wrong with the monitoring, and how many rules it evaluated; empty where there is none."""
+    """The problem of the monitoring, and the number of evaluated rules; empty if no monitoring is set."""
 
     problem: ProblemWords | None
     rules: int
 
 
 class WatchdogFacts(TypedDict, total=False):
-    """Whether the watchdog runs, and when it last wrote (unix seconds, None: never); empty where there is none."""
+    """The watchdog: ``written`` is its last state in unix seconds (None: never); empty if no watchdog is set."""
 
     runs: bool
     written: float | None
 
 
 Door = TypedDict("Door", {"address": str, "port": int, "is": int})
-"""Where another machine shall knock; ``is`` is the port of the box behind it."""
+"""Address and port for another machine to connect to; ``is`` is the box's port that they map to."""
 
 
 class Knocked(Door):
-    """What was found there: who answers, and as whom the one who knocked was seen."""
+    """A door after the attempt: whether it answered, and the other machine's address as the box sees it."""
 
     source: str
     answers: bool
@@ -298,7 +298,7 @@ _From = TypedDict("_From", {"from": str}, total=False)
 
 
 class OutsideFacts(_From):
-    """What another machine (``from``) found behind the doors, or why nobody knocked."""
+    """Connection attempts of another machine (``from``); ``why`` is why there were none."""
 
     doors: list[Knocked]
     why: str
@@ -306,7 +306,7 @@ class OutsideFacts(_From):
 
 
 class DoctorFacts(TypedDict, total=False):
-    """What was read of a box: the parts that were asked for. ``unread``: what could not be read, and why."""
+    """The facts of the requested parts of a box. ``unread``: problems by part that could not be read."""
 
     unread: dict[str, ProblemWords]
     clock: ClockFacts
@@ -315,7 +315,7 @@ class DoctorFacts(TypedDict, total=False):
     driver: DriverFacts
     environment: EnvironmentFacts
     unattended_upgrades: bool
-    # Lines of NVIDIA's driver since the box started, the newest last; None where they may not be read.
+    # NVIDIA's lines in the kernel's log since boot, the newest last; None without permission to read them.
     kernel_log: list[str] | None
     docker: DockerFacts
     logs: LogFacts
@@ -327,7 +327,7 @@ class DoctorFacts(TypedDict, total=False):
     measured: bool
     served: list[ServedFacts]
     drift: str
-    # What of the engine's log has the sign of a known issue, by its name.
+    # By known issue, the text of the engine's log that matches its signature.
     log_signs: dict[str, str]
     key: KeyFacts
     asked: AskedFacts

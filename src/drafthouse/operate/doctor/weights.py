@@ -1,6 +1,6 @@
-"""Whether weights still lie as they were verified: what their notes say, one stat a file. Nothing is read or asked.
+"""Reads on the box whether weights are still as verified: it compares each file's stat with the verification note.
 
-Standard library only, Python 3.10: it runs with whatever Python the box has.
+File contents are not read. Standard library only, Python 3.10: it runs with the Python of the box.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def read_weights(path: Path) -> WeightFacts:
-    """What lies there."""
+    """The facts of the weights at ``path``, a file or a folder."""
     note = read_note(path)
     folder = path.parent if path.is_file() else path
     return {
         "there": path.exists(),
-        # Into the hub's own cache, which others may use too: what lies there has a note of its own.
+        # A link leads into the Hugging Face cache, which other tools share.
         "link": os.path.realpath(path) if path.is_symlink() else "",
         "files": len(note.files),
-        "changed": sorted(name for name, known in note.files.items() if not is_as_verified(folder / name, known)),
+        "changed": sorted(name for name, recorded in note.files.items() if not is_as_verified(folder / name, recorded)),
         "complete": note.complete,
         "repo": note.repo or "",
         "asked": note.asked or "",

@@ -107,14 +107,14 @@ class ComparedCost(TypedDict):
 
 
 class Facts(TypedDict):
-    """Two reports side by side. ``against``: why they are not comparable. ``marks``: what weakens the comparison."""
+    """Two reports side by side."""
 
     schema: str
     a: Side
     b: Side
-    differs: list[Differing]
-    against: list[str]
-    marks: list[str]
+    differs: list[Differing]  # the subject of the comparison
+    against: list[str]  # why they are not comparable
+    marks: list[str]  # what weakens the comparison
     rows: list[MeasureRow]
     speedups: list[SpeedupRow]
     acceptance: Numbers
@@ -125,8 +125,8 @@ class Facts(TypedDict):
 
 
 class Comparison(Facts):
-    """`Facts` with a judgement: what is worse in B, what cannot be judged, and the number of judged rows."""
+    """`Facts` with a judgement."""
 
-    regressions: list[str]
-    unjudged: list[str]
-    judged: int
+    regressions: list[str]  # what is worse in B
+    unjudged: list[str]  # what A shows and B neither confirms nor refutes
+    judged: int  # number of rows of declared kinds with enough prompts for a word

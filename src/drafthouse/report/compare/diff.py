@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
-from ...analysis.crossover_text import load as about
+from ...analysis.crossover_text import load_text
 from ...analysis.gates import NOT_MEASURED, PASSED
 from ...analysis.measured import paired_ratio
 from ...analysis.verdict_types import CostRow
@@ -209,7 +209,7 @@ def _load(kept_a: Kept, kept_b: Kept) -> ComparedLoad | None:
         return None
     rows_b = {(row["kind"], row["level"]): row for row in load_b["rows"]}
     rows: list[ComparedLevel] = []
-    # By kind, the levels with a speed-up in both reports.
+    # By kind, the levels with a speed-up in both reports: only these can show that it pays less far.
     shared_levels: dict[str, list[float]] = defaultdict(list)
     for a in load_a["rows"]:
         kind, level = a["kind"], a["level"]
@@ -294,6 +294,7 @@ def _regressions(facts: Facts, judged: Sequence[MeasureRow], kept_a: Kept, kept_
             longer = percent(1 / change["gain"] - 1)
             lines.append(f"{_title(row)} is {longer} longer ({span(change)} of A's speed, over {change['n']} prompts)")
     same_rule = _same_rule(kept_a, kept_b)
+    # `cannot say` and a gate that was not measured refute nothing: `_unjudged` lists them.
     if same_rule and facts["a"]["word"] == PAYS and facts["b"]["word"] not in (PAYS, CANNOT_SAY):
         lines.append(f"the verdict was “pays” and is now “{facts['b']['word']}”")
     for gate in facts["gates"]:
@@ -311,13 +312,13 @@ def _pays_less_far(kind: ComparedKind, unit: str) -> Iterator[str]:
     bounds_a, bounds_b = _bounds(kind["a"], kind["levels"]), _bounds(kind["b"], kind["levels"])
     if bounds_a is None or bounds_b is None:
         return
-    claim = f"{kind['kind']}: speculation paid until {about(bounds_a[0])} {unit} or more"
+    claim = f"{kind['kind']}: speculation paid until {load_text(bounds_a[0])} {unit} or more"
     if kind["b"]["word"] == DOES_NOT_PAY:
         # B's word covers the levels of B only, so one of them must be a load at which A surely pays.
         if min(kind["levels"]) <= bounds_a[0]:
             yield f"{claim}, and now pays at no level"
     elif bounds_b[1] < bounds_a[0]:
-        yield f"{claim}, and now pays until {about(bounds_b[1])} or fewer"
+        yield f"{claim}, and now pays until {load_text(bounds_b[1])} or fewer"
 
 
 def _bounds(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:

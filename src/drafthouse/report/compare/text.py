@@ -36,17 +36,17 @@ def compared_text(result: Comparison, width: int = 100) -> str:
 def compared_markdown(result: Comparison) -> str:
     """The comparison as Markdown, such as for an issue or the summary of a CI run."""
     # Import here, because the module imports Jinja, which `compared_text` does not need.
-    from ...report.writer import cell  # noqa: PLC0415
+    from ...report.writer import markdown_cell  # noqa: PLC0415
 
     lines = ["# A against B", ""]
     for name, side in (("A", result["a"]), ("B", result["b"])):
-        lines.append(f"- **{name}** {cell(side['label'])}: {cell(side['sentence'] or NOTHING)}")
+        lines.append(f"- **{name}** {markdown_cell(side['label'])}: {markdown_cell(side['sentence'] or NOTHING)}")
     for title, sentences in _sentences(result):
         lines += ["", f"## {title}", ""]
-        lines += [f"- {cell(sentence)}" for sentence in sentences]
+        lines += [f"- {markdown_cell(sentence)}" for sentence in sentences]
     for title, head, rows in _tables(result):
         lines += ["", f"## {title}", "", _markdown_row(head), _markdown_row([":--"] * len(head))]
-        lines += [_markdown_row([cell(text) for text in row]) for row in rows]
+        lines += [_markdown_row([markdown_cell(text) for text in row]) for row in rows]
     return "\n".join(lines) + "\n"
 
 

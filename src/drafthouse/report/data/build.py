@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from ...analysis.crossover import agreed, over_contexts
+from ...analysis.crossover import over_contexts, with_settled_levels
 from ...analysis.degenerate_text import answers_repeat
 from ...analysis.measured import answers_in, paired_ratio
 from ...analysis.validity import BROKEN
@@ -87,7 +87,7 @@ def build_report(
     results = {"baseline": baseline, "speculative": speculative}
     judged = judged or judge(baseline, speculative, resolved)
     load, contexts = _load_and_contexts(ladder, judged)
-    verdict = with_load(judged, contexts or load)
+    verdict = with_load(judged, contexts or load)  # of a ladder over contexts, the context is its subject
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
     published_figures = published_beside(resolved, accepted)
@@ -133,7 +133,7 @@ def build_report(
 
 def _load_and_contexts(ladder: Ladder | None, judged: Judgement) -> tuple[Load | None, Load | None]:
     """The ladder over load, and over context; without claims if the speculative arm's output is wrong."""
-    load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
+    load = load_of(with_settled_levels(ladder, judged), judged["scope"]["kinds"])
     contexts = load_of(over_contexts(ladder), judged["scope"]["kinds"])
     if judged.get("wrong_output"):
         return load and without_claims(load), contexts and without_claims(contexts)

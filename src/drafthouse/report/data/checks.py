@@ -45,7 +45,7 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
     """A sentence for each gate that was not measured; for all gates if the result has none."""
-    repeat_sentences, sentences = [], dict(NOT_TRIED)
+    repeat_sentences, sentences = [], dict(NOT_TRIED)  # of the latter only those of unmeasured gates stay
     for gate in verdict.get("gates") or []:
         name, sentence = gate["name"], f"{gate['title']}: {gate['said']}."
         if gate["word"] != NOT_MEASURED:
@@ -72,8 +72,8 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
     arms = cost_table(results, resolved)
     rows = cost_rows(arms)
     why = list(dict.fromkeys([*arms["baseline"]["why"], *arms["speculative"]["why"]]))
-    known = any(row["baseline"] is not None or row["speculative"] is not None for row in rows)
-    if not known and not why:
+    any_figure = any(row["baseline"] is not None or row["speculative"] is not None for row in rows)
+    if not any_figure and not why:
         return None
     requests = [*requests_of(results["baseline"]), *requests_of(results["speculative"])]
     groups = list(dict.fromkeys(str(request.get("group")) for request in requests))
@@ -116,5 +116,5 @@ def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
                 "error": baseline["error"],
             }
         )
-    known = any(row["baseline"] or row["speculative"] for row in rows)
-    return {"note": TOKENS_NOTE, "rows": rows} if known else None
+    any_figure = any(row["baseline"] or row["speculative"] for row in rows)
+    return {"note": TOKENS_NOTE, "rows": rows} if any_figure else None

@@ -33,7 +33,7 @@ OK: Final = "ok"
 UNIT = "concurrent requests"
 # Texts for the statuses of steps that do not enter the numbers.
 TROUBLES = {
-    # By another client, or because the machine was suspended; the step's notes name the cause.
+    # Disturbed by another client, or because the machine was suspended; the step's notes name the cause.
     "polluted": "disturbed while it ran, so its numbers are left out",
     "broken": "the engine died or kept failing, so its numbers are left out",
     "incomplete": "stopped before its end, so its numbers are left out",
@@ -191,7 +191,7 @@ def _arm(steps: Sequence[LadderStep], arm: Arm) -> LoadedArm | None:
     completed = sum(step.get("completed") or 0 for step in good_steps)
     failed = sum(step.get("failed") or 0 for step in arm_steps)
     return {
-        "status": OK if good_steps else arm_steps[-1]["status"],
+        "status": OK if good_steps else arm_steps[-1]["status"],  # one good step is enough for numbers
         "steps": len(arm_steps),
         "kept": len(good_steps),
         "ended_by": sorted(ended_by),
@@ -302,7 +302,7 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     # A ladder may use other prompts than the experiment, whose kinds the verdict does not declare.
     chosen = [kind for kind in with_sentence if kind["declared"]] or with_sentence
     if not chosen or len(chosen) > MOST_KINDS:
-        return {**verdict, "load": None}
+        return {**verdict, "load": None}  # the table shows them
     where = "under load"
     if load["unit"] == CONTEXT_UNIT:
         where = "over context"

@@ -16,8 +16,8 @@ _QUANTISED = re.compile(r"(?i)nvfp4|mxfp4|fp8|awq|gptq|int[48]|w\d+a\d+|\bq\d")
 def published_beside(resolved: KeptProfile, accepted: AcceptanceBySource) -> list[PublishedBeside]:
     """The published figures, each with the acceptance length measured on the same data set or else on all prompts.
 
-    ``well_below`` can only be True for the same draft and the same K. On other prompts, the measured length must be
-    well below all published lengths.
+    ``well_below`` can only be True for the same draft and K, on which the length depends. On other prompts, the
+    measured length must be well below all published lengths.
     """
     figures = resolved.get("published") or []
     tokens = (resolved.get("method") or {}).get("num_speculative_tokens")
@@ -32,6 +32,7 @@ def published_beside(resolved: KeptProfile, accepted: AcceptanceBySource) -> lis
         measured, limit = (acceptance["length"] if acceptance else None), published
         same_prompts = measured is not None
         if not same_prompts:
+            # Data sets of one head differ much, so only a length below all published ones points to the setup.
             measured, limit = accepted["overall"]["length"], min(lengths, default=None)
         comparable = figure["same_draft"] and figure["tokens"] == tokens and published is not None
         well_below = comparable and _well_below(measured, limit)

@@ -13,7 +13,7 @@ from ...core.format import count, number, percent, times, times_span
 from ...core.places import INSTALLED, ROOT
 from ..report_types import ARMS, Arm, Report
 from .load import Plot, load_plots
-from .style import ACCENT, BASELINE, COLOURS, INK, LINES, MUTED, NAMES, SPECULATIVE, STYLE, new_axes, short, to_svg
+from .style import ACCENT, BASELINE, COLOURS, INK, LINES, MUTED, NAMES, SPECULATIVE, STYLE, cut_label, new_axes, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,9 +86,9 @@ def _label_kinds(axes: Axes, rows: Sequence[_Row]) -> None:
     names = []
     for row in rows:
         declared = " *" if row.declared else ""
-        names.append(f"{short(row.group)}{declared}")
+        names.append(f"{cut_label(row.group)}{declared}")
     axes.set_yticks(range(len(rows)), names)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(len(rows) - 0.4, -0.6)  # reversed: the first row is at the top
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
@@ -110,7 +110,7 @@ def _speed(report: Report) -> Plot | None:
             axes.text(speed["high"] + top * 0.015, position + offset, number(speed["median"]), va="center", fontsize=9)
         axes.barh(positions, medians, height=0.34, color=COLOURS[arm], label=NAMES[arm])
         axes.hlines(positions, lows, highs, colors=INK, linewidth=1.4)
-    axes.set_xlim(0, top * 1.14)
+    axes.set_xlim(0, top * 1.14)  # with room for the numbers beside the bars
     axes.set_xlabel("tokens per second, with 95 % intervals")
     _label_kinds(axes, rows)
     figure.legend(loc="outside upper left", ncols=2)
@@ -129,7 +129,7 @@ def _speedup(report: Report) -> Plot | None:
         return None
     figure, axes = new_axes(0.95 + 0.52 * len(rows))
     lowest, highest = _range(rows)
-    width = highest - lowest
+    width = highest - lowest  # of the axis; distances to texts are fractions of it
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
     # Place the line's label on its side with more room; the values below stand on the far side of their intervals.
@@ -181,7 +181,7 @@ def _acceptance(report: Report) -> Plot | None:
     else:
         ticks = [1, *range(5, len(rates) + 1, 5)]
     axes.set_xticks(ticks)
-    axes.set_ylim(0, 112)
+    axes.set_ylim(0, 112)  # with room for a number above a bar of 100 %
     axes.set_yticks([0, 25, 50, 75, 100])
     axes.set_xlabel("position in the draft")
     axes.set_ylabel("accepted, % of the drafts")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from ...analysis.crossover_text import load
+from ...analysis.crossover_text import load_text
 from ...core.format import number, shown_level, times
 from .style import ACCENT, COLOURS, LINES, MUTED, NAMES, escape_dollar, new_figure
 
@@ -119,10 +119,10 @@ def _mark_crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[f
         if kind["interval"]:
             axes.axvspan(left, right, color=ACCENT, alpha=0.14, linewidth=0)
         axes.axvline(crossover, color=ACCENT, linewidth=1.6, linestyle=(0, (4, 3)))
-    in_right_half = crossover > math.sqrt(max(levels[0], 1e-9) * levels[-1])
+    in_right_half = crossover > math.sqrt(max(levels[0], 1e-9) * levels[-1])  # the middle of a logarithmic axis
     side, distance = ("right", -5) if in_right_half else ("left", 5)
     lower.annotate(
-        f"pays until about {load(crossover)}",
+        f"pays until about {load_text(crossover)}",
         (crossover, 0.04),
         xycoords=("data", "axes fraction"),
         xytext=(distance, 0),

@@ -114,7 +114,7 @@ def escape_dollar(text: object) -> str:
     return str(text).replace("$", r"\$")
 
 
-def short(name: object, most: int = 22) -> str:
+def cut_label(name: object, most: int = 22) -> str:
     """A name cut to ``most`` characters, to fit beside a plot."""
     text = escape_dollar(name)
     if len(text) <= most:

@@ -20,9 +20,9 @@ from drafthouse.addons.watchdog.decision import (
     Memory,
     Rules,
     Window,
+    after_decision,
     decide,
     memory_of,
-    settled,
 )
 from drafthouse.analysis.break_even import Point
 
@@ -62,7 +62,7 @@ class Run:
                 if decision.word != ON:
                     self.changes.append((self.memory.clock_s, decision.word))
                 # What is kept on the disk is what goes on.
-                self.memory = memory_of(json.loads(json.dumps(asdict(settled(self.memory, decision)))))
+                self.memory = memory_of(json.loads(json.dumps(asdict(after_decision(self.memory, decision)))))
         return self.decisions[-1]
 
     def words(self) -> list[str]:

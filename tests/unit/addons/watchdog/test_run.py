@@ -22,8 +22,8 @@ from drafthouse.addons.watchdog.journal import (
     JOURNAL,
     Clocks,
     State,
-    elapsed,
-    note,
+    append_line,
+    elapsed_s,
     read_state,
     write_state,
 )
@@ -469,18 +469,18 @@ def test_the_state_is_whole_or_the_old_one(tmp_path: Path) -> None:
 
 
 def test_the_journal_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules[note.__module__]
+    module = sys.modules[append_line.__module__]
     monkeypatch.setattr(module, "JOURNAL_BYTES", 500)
     for number in range(60):
         line: Any = {"number": number, "why": "x" * 20}
-        note(tmp_path, line)
+        append_line(tmp_path, line)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1300
     with (tmp_path / JOURNAL).open("a") as stream:
         stream.write('{"number": 60, "wh')
     kept: list[Any] = read_journal(tmp_path)
     assert kept[-1]["number"] == 59
     line = {"number": 61}
-    note(tmp_path, line)
+    append_line(tmp_path, line)
     after: list[Any] = read_journal(tmp_path)
     numbers = [one["number"] for one in after]
     assert numbers[-2:] == [59, 61]
@@ -496,7 +496,7 @@ def test_the_journal_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_wall_clock_that_is_set_shortens_nothing(before: Any, now: Any, seconds: float) -> None:
-    assert elapsed(before, now) == seconds
+    assert elapsed_s(before, now) == seconds
 
 
 # ---- as it lies on a box --------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from drafthouse.cli import destroy as destroy_script
 from drafthouse.cli import doctor as doctor_script
 from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast import run_and_destroy as rented_run
-from drafthouse.cloud.vast.account import compared
+from drafthouse.cloud.vast.account import compare_with_account
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.errors import NotWhole, VastError
 from drafthouse.cloud.vast.ledger import CONSOLE, label_of, mark_of, new_id, record, rentals
@@ -167,7 +167,7 @@ def test_a_second_instance_of_our_label_is_ours_whatever_its_number(bench: Bench
     box = bench.rent()
     assert box
     copy = bench.vast.market.again(box.instance).row["id"]
-    (problem,) = compared(bench.client(), bench.ledger).billing
+    (problem,) = compare_with_account(bench.client(), bench.ledger).billing
     assert f"instance {copy} bills, $" in problem.found and "a second one with this label" in problem.found
     shown = call(bench, destroy_script.main, "--list")
     assert shown.returncode == 1 and shown.stdout.count(box.label) == 3 and f"ARGS={copy}" in shown.stdout
@@ -239,7 +239,7 @@ def test_one_number_that_cannot_be_asked_hides_no_stray(bench: Bench, monkeypatc
         raise VastError(Problem("vast-unreachable", "no answer", "one", "try again"))
 
     monkeypatch.setattr(client, "instance", unanswered)
-    said = "\n".join(one.found for one in compared(client, bench.ledger, rows).billing)
+    said = "\n".join(one.found for one in compare_with_account(client, bench.ledger, rows).billing)
     assert f"instance {stray} ({lost}) bills" in said
     assert f"instance {box.instance} may bill: no answer" in said
 
@@ -318,7 +318,7 @@ def test_what_is_not_listed_is_asked_for_by_its_number(bench: Bench) -> None:
     bench.vast.market.lives.append(Life(unlisted_for=ALWAYS))
     box = bench.rent()
     assert box
-    (problem,) = compared(bench.client(), bench.ledger).billing
+    (problem,) = compare_with_account(bench.client(), bench.ledger).billing
     assert f"instance {box.instance} bills, $2.143 an hour, but vast.ai's list does not show it" in problem.found
     bench.vast.faults.append(Fault("instance", ALWAYS, status=500))
     bench.vast.asked.clear()
@@ -344,9 +344,9 @@ def test_what_the_ledger_has_as_ended_and_the_list_shows_is_named(bench: Bench) 
     box = bench.rent()
     assert box
     record(bench.ledger, "destroyed", box.id, instance=box.instance)
-    (problem,) = compared(bench.client(), bench.ledger).billing
+    (problem,) = compare_with_account(bench.client(), bench.ledger).billing
     assert f"instance {box.instance} bills, $2.143 an hour, but the ledger has it as ended" in problem.found
-    world = rented_run.World(bench.client(), bench.ledger, bench.told.append, patience_s=1)
+    world = rented_run.RunSetup(bench.client(), bench.ledger, bench.told.append, patience_s=1)
     with pytest.raises(DrafthouseError, match="but the ledger has it as ended"):
         rented_run._after(0, "always", world, None)
     check_end(bench, destroyed)
@@ -372,7 +372,7 @@ def test_a_run_whose_ledger_is_lost_meanwhile_does_not_end_well(bench: Bench, po
     box = bench.rent()
     assert box
     bench.ledger.unlink()
-    world = rented_run.World(bench.client(), bench.ledger, bench.told.append, patience_s=1)
+    world = rented_run.RunSetup(bench.client(), bench.ledger, bench.told.append, patience_s=1)
     if policy == "never":
         rented_run._after(0, policy, world, None)
         return

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from drafthouse.cloud.vast.destroy import StillBilling, end
+from drafthouse.cloud.vast.destroy import StillBilling, end_rentals
 from drafthouse.cloud.vast.ledger import rentals
-from drafthouse.cloud.vast.offers import Limits, priced
+from drafthouse.cloud.vast.offers import Limits, full_price
 from drafthouse.core.errors import DrafthouseError
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import ALWAYS, KEY, Fault, Life, vast_server
@@ -77,7 +77,7 @@ def one_run(seed: int, folder: Path, resolved: Any) -> str:
         billed = [number for number in vast.billing() if number not in vast.others]
         if box is not None:
             assert billed == [box.instance]
-            assert priced(vast.instances[box.instance], resolved["rental"], hours).hour <= cap + 1e-9
+            assert full_price(vast.instances[box.instance], resolved["rental"], hours).hour <= cap + 1e-9
             assert vast.instances[box.instance]["disk_space"] == resolved["rental"]["disk_gb"]
             assert box.deadline - bench.now <= hours * 3600
         if outcome == "none" and billed:
@@ -86,7 +86,7 @@ def one_run(seed: int, folder: Path, resolved: Any) -> str:
         vast.faults.clear()
         for _ in range(6):
             bench.client().instances()
-        end(bench.client(), bench.ledger, tell=bench.told.append, clock=lambda: bench.now, sleep=bench.sleep)
+        end_rentals(bench.client(), bench.ledger, tell=bench.told.append, clock=lambda: bench.now, sleep=bench.sleep)
         assert vast.billing() == vast.others
         assert others(vast) == bench.before
         assert not [one for one in rentals(bench.ledger).values() if one.is_open]

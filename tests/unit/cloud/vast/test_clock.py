@@ -25,13 +25,13 @@ from drafthouse.cloud.deadline import deadline_of
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast import listing as vast_listing
-from drafthouse.cloud.vast.attempt import World
+from drafthouse.cloud.vast.attempt import RentSetup
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import ClockReading, Lease, ProviderClock, clock_reading, ends_at, lease_of, left_of
-from drafthouse.cloud.vast.destroy import end
+from drafthouse.cloud.vast.destroy import end_rentals
 from drafthouse.cloud.vast.instances import host_of
 from drafthouse.cloud.vast.ledger import new_id, record, rentals
-from drafthouse.cloud.vast.listing import listed
+from drafthouse.cloud.vast.listing import list_rentals
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import rent
 from drafthouse.core.procfs import Clocks
@@ -80,9 +80,9 @@ class Desk:
     def ledger(self) -> Path:
         return self.folder / "ledger.jsonl"
 
-    def world(self) -> World:
+    def world(self) -> RentSetup:
         up = lambda: self.clocks().up  # noqa: E731
-        return World(
+        return RentSetup(
             self.client(), self.ledger, self.told.append, lambda text: None, lambda text: True, clock=up,
             sleep=self.sleep,
         )  # fmt: skip
@@ -97,7 +97,7 @@ class Desk:
 
     def end(self, **options: Any) -> None:
         up = lambda: self.clocks().up  # noqa: E731
-        end(self.client(), self.ledger, tell=self.told.append, clock=up, sleep=self.sleep, **options)
+        end_rentals(self.client(), self.ledger, tell=self.told.append, clock=up, sleep=self.sleep, **options)
 
     def inventory(self) -> Any:
         """The host's variables, as the inventory reads them."""
@@ -305,7 +305,7 @@ def test_the_list_counts_hours_by_the_providers_clock(desk: Desk, off: float) ->
     desk.rent(3.0)
     desk.off = off
     desk.now += 2 * HOUR
-    (line,), notes, _ = listed(desk.client(), desk.ledger)
+    (line,), notes, _ = list_rentals(desk.client(), desk.ledger)
     assert line[5] == "2.0 h"
     assert line[7] == "then"
     assert not [note for note in notes if "deadline" in note]
@@ -317,7 +317,7 @@ def test_the_list_names_what_did_not_end_itself(desk: Desk, state: str, says: st
     desk.vast.market.instances[desk.number].row["intended_status"] = state
     desk.client().instance(desk.number)
     desk.now += 3 * HOUR + 1200
-    (line,), notes, _ = listed(desk.client(), desk.ledger)
+    (line,), notes, _ = list_rentals(desk.client(), desk.ledger)
     assert line[7] == "then passed"
     (note,) = [note for note in notes if "past its deadline" in note]
     assert note.startswith(f"{desk.number} is 20 min past its deadline and did not end itself: {says}")

@@ -13,9 +13,9 @@ import pytest
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast import destroy as vast_destroy
-from drafthouse.cloud.vast.destroy import StillBilling, end
+from drafthouse.cloud.vast.destroy import StillBilling, end_rentals
 from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals
-from drafthouse.cloud.vast.listing import listed
+from drafthouse.cloud.vast.listing import list_rentals
 from drafthouse.cloud.vast.offers import Limits, query_of
 from drafthouse.core.errors import DrafthouseError
 from tests.fakes.vast_market import offer
@@ -56,7 +56,7 @@ def test_a_copied_label_is_ours_in_the_ledger_that_made_it_alone(bench: Bench) -
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(bench.ledger.read_bytes())
     with pytest.raises(StillBilling, match=f"instance {copy.row['id']} .*its owner is unknown"):
-        end(bench.client(), elsewhere, tell=bench.told.append, clock=lambda: bench.now, sleep=bench.sleep)
+        end_rentals(bench.client(), elsewhere, tell=bench.told.append, clock=lambda: bench.now, sleep=bench.sleep)
     assert copy.row["id"] in bench.vast.billing() and box.instance not in bench.vast.billing()
     check_end(bench, destroyed)
 
@@ -89,7 +89,7 @@ def test_another_key_closes_nothing_in_the_ledger(bench: Bench) -> None:
     box = bench.rent()
     assert box
     with pytest.raises(DrafthouseError, match="rented with another key"):
-        end(bench.client(SECOND_KEY), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+        end_rentals(bench.client(SECOND_KEY), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
     assert rentals(bench.ledger)[box.id].is_open
     assert bench.vast.count("destroy") == 0
     check_end(bench, destroyed)
@@ -101,7 +101,7 @@ def test_a_number_of_another_account_says_nothing_in_this_one(bench: Bench) -> N
     record(bench.ledger, "intent", one, deadline=int(time.time()), account="elsewhere", profile="p")
     record(bench.ledger, "created", one, instance=bench.vast.others[0])
     assert "rented with another key or at another address" in end_or_say(bench)
-    assert listed(bench.client(), bench.ledger)[0] == []
+    assert list_rentals(bench.client(), bench.ledger)[0] == []
     assert bench.vast.billing() == bench.vast.others
     assert bench.vast.count("destroy") == 0
 
@@ -143,7 +143,7 @@ def test_ctrl_c_says_what_may_still_bill(bench: Bench, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(destroy_script, "end", stop)
+        patch.setattr(destroy_script, "end_rentals", stop)
         done = bench.destroy()
     assert done.returncode == 130
     assert f"{box.label}: instance {box.instance}" in done.stdout
@@ -171,7 +171,7 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others(bench: Bench) -> None
 
 def end_or_say(bench: Bench) -> str:
     try:
-        end(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+        end_rentals(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
     except DrafthouseError as error:
         return str(error)
     return ""
@@ -181,7 +181,7 @@ def test_a_list_that_is_behind_does_not_hide_a_box_whose_number_is_known(bench: 
     bench.vast.market.lives.append(Life(unlisted_for=1))
     box = bench.rent()
     assert box
-    end(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+    end_rentals(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
     assert bench.vast.billing() == bench.vast.others
     assert rentals(bench.ledger)[box.id].state == "destroyed"
     check_end(bench, destroyed)
@@ -203,7 +203,7 @@ def test_many_pages_of_instances_hide_nothing(tmp_path: Path, resolved: Any) -> 
         boxes = [bench.rent(), bench.rent()]
         assert all(boxes)
         vast.faults.append(Fault("instances", skip=1, half=True))
-        end(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+        end_rentals(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
         assert vast.billing() == vast.others
         check_end(bench, destroyed)
 
@@ -213,7 +213,7 @@ def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
     assert box
     row = bench.vast.market.instances[box.instance].row
     row["start_date"] = time.time() - 2 * 3600
-    (line,), notes, _ = listed(bench.client(), bench.ledger)
+    (line,), notes, _ = list_rentals(bench.client(), bench.ledger)
     assert line[:5] == [str(box.instance), box.label, PROFILE, "running", "2.143"]
     assert line[5:7] == ["2.0 h", "4.29"]
     assert notes == [
@@ -222,7 +222,7 @@ def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
     ]
     row["intended_status"] = "stopped"
     bench.client().instance(box.instance)
-    (line,), _, _ = listed(bench.client(), bench.ledger)
+    (line,), _, _ = list_rentals(bench.client(), bench.ledger)
     assert line[3:5] == ["stopped", "0.023"], "a stopped one still costs its disk"
     done = call(bench, destroy_script.main, "--list")
     assert box.label in done.stdout and done.returncode == 0

@@ -13,9 +13,9 @@ import pytest
 
 from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast.destroy import StillBilling
-from drafthouse.cloud.vast.fleet import Fleet, planned
+from drafthouse.cloud.vast.fleet import Fleet, plan_fleet
 from drafthouse.cloud.vast.ledger import rentals
-from drafthouse.cloud.vast.offers import MOST_OFFERS, Limits, choices, query_of
+from drafthouse.cloud.vast.offers import MOST_OFFERS, Limits, query_of, suitable_offers
 from drafthouse.cloud.vast.rent import Outcome, rent
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.workspace import ROOT
@@ -191,16 +191,18 @@ def test_a_price_that_has_risen_above_the_sum_is_not_paid(bench: Bench) -> None:
 
 def rows(resolved: Any, *values: dict[str, Any]) -> Any:
     made_of = [offer(place, **one) for place, one in enumerate(values, 1)]
-    return choices([cast("Any", priced(one, resolved["rental"]["disk_gb"])) for one in made_of], resolved, LIMITS)
+    return suitable_offers(
+        [cast("Any", priced(one, resolved["rental"]["disk_gb"])) for one in made_of], resolved, LIMITS
+    )
 
 
 def test_boxes_share_no_machine(resolved: Any) -> None:
     found = rows(resolved, {"dph_base": 1.0, "machine_id": 7}, {"dph_base": 1.1, "machine_id": 7}, {"dph_base": 2.0})
-    assert [one.number for one in planned(found, Fleet(2))] == [1, 3]
+    assert [one.number for one in plan_fleet(found, Fleet(2))] == [1, 3]
     with refuses("too-few-machines", match="3 suitable offers, on 2 machines(.|\n)*BOXES=2"):
-        planned(found, Fleet(3))
+        plan_fleet(found, Fleet(3))
     unknown = rows(resolved, {"machine_id": None}, {"machine_id": None})
-    assert len(planned(unknown, Fleet(2))) == 2
+    assert len(plan_fleet(unknown, Fleet(2))) == 2
 
 
 def test_one_country_is_the_cheapest_that_has_enough(resolved: Any) -> None:
@@ -210,10 +212,10 @@ def test_one_country_is_the_cheapest_that_has_enough(resolved: Any) -> None:
         resolved, {"dph_base": 1.0, **here}, {"dph_base": 2.5, **here}, {"dph_base": 1.2, **there},
         {"dph_base": 1.3, **there}, {"dph_base": 0.5, "geolocation": None}, {"dph_base": 0.4, "geolocation": "Mars"},
     )  # fmt: skip
-    assert [one.number for one in planned(found, Fleet(2, one_country=True))] == [3, 4]
-    assert [one.number for one in planned(found, Fleet(2))] == [6, 5, 1, 3, 4, 2]
+    assert [one.number for one in plan_fleet(found, Fleet(2, one_country=True))] == [3, 4]
+    assert [one.number for one in plan_fleet(found, Fleet(2))] == [6, 5, 1, 3, 4, 2]
     with refuses("too-few-machines", match="2 machines in one country"):
-        planned(found, Fleet(3, one_country=True))
+        plan_fleet(found, Fleet(3, one_country=True))
 
 
 def test_countries_are_asked_for_and_looked_at(bench: Bench) -> None:
@@ -223,7 +225,9 @@ def test_countries_are_asked_for_and_looked_at(bench: Bench) -> None:
     with refuses("no-offer-fits", match="in US or CA"):
         bench.rent_all(Fleet(), abroad)
     lies = [cast("Any", priced(one, 112)) for one in bench.vast.market.offers.values()]
-    assert [one.offer["geolocation"] for one in choices(lies, bench.resolved, replace(abroad, countries=("NO",)))] == []
+    assert [
+        one.offer["geolocation"] for one in suitable_offers(lies, bench.resolved, replace(abroad, countries=("NO",)))
+    ] == []
     check_end(bench, destroyed, cap=3)
 
 

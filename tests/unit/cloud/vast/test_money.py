@@ -56,7 +56,7 @@ def ledger_of_before(patch: Patch) -> None:
 
     for module in (vast_ledger, vast_destroy):
         patch.setattr(module, "read", read)
-    patch.setattr(vast_destroy, "strays", lambda *given: [])
+    patch.setattr(vast_destroy, "find_strays", lambda *given: [])
 
 
 def lists_are_believed(patch: Patch) -> None:
@@ -64,7 +64,7 @@ def lists_are_believed(patch: Patch) -> None:
 
 
 def strays_are_not_looked_for(patch: Patch) -> None:
-    patch.setattr(vast_destroy, "strays", lambda *given: [])
+    patch.setattr(vast_destroy, "find_strays", lambda *given: [])
 
 
 def damage_is_not_said(patch: Patch) -> None:
@@ -100,12 +100,12 @@ def nothing_is_announced(patch: Patch) -> None:
             real(path, event, *given, **facts)
 
     patch.setattr(vast_attempt, "record", record)
-    patch.setattr(vast_destroy, "strays", lambda *given: [])
+    patch.setattr(vast_destroy, "find_strays", lambda *given: [])
 
 
 def a_lost_answer_rented_nothing(patch: Patch) -> None:
     patch.setattr(vast_attempt, "OutcomeUnknown", KeyError)
-    patch.setattr(vast_destroy, "strays", lambda *given: [])
+    patch.setattr(vast_destroy, "find_strays", lambda *given: [])
 
 
 def a_run_does_not_compare(patch: Patch) -> None:
@@ -113,12 +113,12 @@ def a_run_does_not_compare(patch: Patch) -> None:
 
 
 def all_that_is_labelled_is_ours(patch: Patch) -> None:
-    real = vast_account.strays
+    real = vast_account.find_strays
 
     def strays(book: Book, rows: Collection[Any], account: str, mark: str) -> Any:
         return [vast_account.Stray(one.box, one.id, "ours") for one in real(book, rows, account, mark)]
 
-    patch.setattr(vast_destroy, "strays", strays)
+    patch.setattr(vast_destroy, "find_strays", strays)
 
 
 def all_or_nothing_is_forgotten(patch: Patch) -> None:

@@ -12,13 +12,13 @@ import pytest
 from drafthouse.cloud.vast.body import LONGEST_ONSTART, body_of, onstart_of, ports_of
 from drafthouse.cloud.vast.offers import (
     Limits,
-    choices,
     driver_number,
-    none_fits,
+    full_price,
+    no_offer_fits,
     offers_table,
-    priced,
     query_of,
     reasons_against,
+    suitable_offers,
 )
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
@@ -103,7 +103,7 @@ def test_hardware_that_nobody_rents_out_is_said() -> None:
 
 
 def test_an_hour_costs_the_box_its_disk_and_the_download(resolved: Any) -> None:
-    price = priced(row(resolved, dph_base=2.0, storage_cost=0.36, inet_down_cost=0.01), resolved["rental"], 3)
+    price = full_price(row(resolved, dph_base=2.0, storage_cost=0.36, inet_down_cost=0.01), resolved["rental"], 3)
     assert price.box == pytest.approx(2.0)
     assert price.disk == pytest.approx(0.36 * 112 / 720)
     assert price.traffic == pytest.approx(0.01 * 88.3 / 3)
@@ -113,9 +113,12 @@ def test_an_hour_costs_the_box_its_disk_and_the_download(resolved: Any) -> None:
 
 def test_a_total_that_says_more_than_its_parts_is_believed(resolved: Any) -> None:
     dear: Any = {**row(resolved, dph_base=2.0), "dph_total": 9.0}
-    assert priced(dear, resolved["rental"], 3).hour > 9.0
+    assert full_price(dear, resolved["rental"], 3).hour > 9.0
     unknown: Any = {key: value for key, value in row(resolved, dph_base=2.0).items() if key != "dph_base"}
-    assert priced(unknown, resolved["rental"], 3).hour > priced(row(resolved, dph_base=2.0), resolved["rental"], 3).hour
+    assert (
+        full_price(unknown, resolved["rental"], 3).hour
+        > full_price(row(resolved, dph_base=2.0), resolved["rental"], 3).hour
+    )
 
 
 @pytest.mark.parametrize("field", ["dph_total", "storage_cost", "inet_down_cost"])
@@ -156,33 +159,33 @@ def test_whatever_is_wrong_with_an_offer_it_is_not_taken(resolved: Any, values: 
     right, wrong = row(resolved, 1, dph_base=2.3), row(resolved, 2, **{"dph_base": 0.5, **values})
     assert reasons_against(right, resolved, LIMITS) == []
     assert len(reasons_against(wrong, resolved, LIMITS)) == 1, "one thing is wrong, and it is said once"
-    assert [one.number for one in choices([wrong, right], resolved, LIMITS)] == [1]
+    assert [one.number for one in suitable_offers([wrong, right], resolved, LIMITS)] == [1]
 
 
 def test_the_cheapest_of_a_whole_market_is_chosen(resolved: Any) -> None:
     market = Market()
     rows: list[Any] = market.search(query_of(resolved, LIMITS))
-    found = choices(rows, resolved, LIMITS)
+    found = suitable_offers(rows, resolved, LIMITS)
     assert [one.number for one in found] == [8200002, 8200001]
     assert "2.202" in offers_table(found)
 
 
 def test_an_answer_without_any_filter_makes_the_same_choice(resolved: Any) -> None:
     rows: list[Any] = [shown(one, 112) for one in Market().offers.values()]
-    assert [one.number for one in choices(rows, resolved, LIMITS)] == [8200002, 8200001]
+    assert [one.number for one in suitable_offers(rows, resolved, LIMITS)] == [8200002, 8200001]
 
 
 def test_at_one_price_the_more_reliable_goes_first(resolved: Any) -> None:
     rows = [row(resolved, 1, reliability=0.985), row(resolved, 2, reliability=0.999), row(resolved, 3)]
-    assert [one.number for one in choices(rows, resolved, LIMITS)] == [2, 3, 1]
+    assert [one.number for one in suitable_offers(rows, resolved, LIMITS)] == [2, 3, 1]
 
 
 def test_no_offer_says_what_would_do(resolved: Any) -> None:
-    error = none_fits([row(resolved, dph_base=2.6)], resolved, LIMITS)
+    error = no_offer_fits([row(resolved, dph_base=2.6)], resolved, LIMITS)
     assert "costs $2.682 an hour" in str(error)
     assert "MAX_PRICE=2.69" in str(error)
-    assert "no offer at all" in str(none_fits([], resolved, LIMITS))
-    assert "gpu_ram 1024" in str(none_fits([row(resolved, gpu_ram=1024)], resolved, LIMITS))
+    assert "no offer at all" in str(no_offer_fits([], resolved, LIMITS))
+    assert "gpu_ram 1024" in str(no_offer_fits([row(resolved, gpu_ram=1024)], resolved, LIMITS))
 
 
 def test_any_market_any_cap(resolved: Any) -> None:
@@ -197,7 +200,7 @@ def test_any_market_any_cap(resolved: Any) -> None:
             if dice.random() < 0.2:
                 made[dice.choice(list(made))] = dice.choice([None, float("nan"), -5, "?", [], {}])
             rows.append(made)
-        found = choices(rows, resolved, limits)
+        found = suitable_offers(rows, resolved, limits)
         for one in found:
             assert 0 < one.price.hour <= limits.max_price, seed
             offer: Any = one.offer
@@ -206,7 +209,7 @@ def test_any_market_any_cap(resolved: Any) -> None:
             assert one.offer["gpu_name"] == "H100 NVL", seed
         assert [one.price.hour for one in found] == sorted(one.price.hour for one in found), seed
         if not found:
-            assert none_fits(rows, resolved, limits).problems, seed
+            assert no_offer_fits(rows, resolved, limits).problems, seed
 
 
 @pytest.mark.parametrize(

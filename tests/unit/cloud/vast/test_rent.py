@@ -18,7 +18,7 @@ import pytest
 
 from drafthouse.cloud.vast import attempt as vast_attempt
 from drafthouse.cloud.vast import destroy as vast_destroy
-from drafthouse.cloud.vast.attempt import Waits, World
+from drafthouse.cloud.vast.attempt import RentSetup, Waits
 from drafthouse.cloud.vast.destroy import StillBilling
 from drafthouse.cloud.vast.instances import ssh_address
 from drafthouse.cloud.vast.ledger import INTENT, NotWritten, rentals
@@ -309,7 +309,7 @@ def test_ctrl_c_ends_what_was_rented(bench: Bench, at: str) -> None:
     interrupted: list[str] = []
     if at == "instances":
         bench.vast.faults.append(Fault("create", cut=True, after=True))
-    world = World(Interrupted(), bench.ledger, bench.told.append, ask=lambda question: True, sleep=bench.sleep)  # type: ignore[arg-type]
+    world = RentSetup(Interrupted(), bench.ledger, bench.told.append, ask=lambda question: True, sleep=bench.sleep)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         rent(world, bench.resolved, LIMITS, PUBLIC, Waits(poll_s=0.01, look_s=1))
     assert interrupted

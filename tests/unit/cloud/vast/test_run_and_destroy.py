@@ -19,7 +19,7 @@ from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.destroy import StillBilling
 from drafthouse.cloud.vast.ledger import CREATED, FILE, INTENT, label_of, new_id, record, rentals
-from drafthouse.cloud.vast.run_and_destroy import World, instance_state, run_then_destroy, state_text
+from drafthouse.cloud.vast.run_and_destroy import RunSetup, instance_state, run_then_destroy, state_text
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.foreground import Stop
 from drafthouse.core.retry import Patience
@@ -65,8 +65,8 @@ def rented(vast: Running, client: VastClient, ledger: Path) -> Rent:
     return rent
 
 
-def world(client: VastClient, ledger: Path, said: list[str], **more: Any) -> World:
-    return World(client, ledger, tell=said.append, **{"patience_s": 120.0, **more})
+def world(client: VastClient, ledger: Path, said: list[str], **more: Any) -> RunSetup:
+    return RunSetup(client, ledger, tell=said.append, **{"patience_s": 120.0, **more})
 
 
 def run(client: VastClient, ledger: Path, program: str, policy: str, hosts: Any = None, **more: Any) -> tuple[int, str]:
@@ -127,7 +127,7 @@ def test_ctrl_c_while_the_account_is_compared_loses_nothing(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rented_run, "compared", interrupted)
+    monkeypatch.setattr(rented_run, "compare_with_account", interrupted)
     with pytest.raises(StillBilling, match="it is unknown what else is billing: interrupted"):
         run(client, ledger, "pass", "always")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.core.messages import explained
+from drafthouse.core.messages import known_message
 from drafthouse.host.docker.cuda_start import failed_start, interpreter
 from drafthouse.host.docker.gpu_check import root_archive
 from tests.support.programs import needs
@@ -62,6 +62,6 @@ def test_a_container_without_the_library_is_told(root: Path) -> None:
 def test_a_failed_start_is_explained() -> None:
     assert failed_start("GPU 0: H100\n") is None
     for status, advice in ((999, "nvidia-modprobe"), (802, "fabricmanager")):
-        known = explained(f"cuInit: status {status}")
+        known = known_message(f"cuInit: status {status}")
         assert known
         assert advice in known.do

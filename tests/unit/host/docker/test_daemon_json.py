@@ -13,7 +13,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker.daemon import Daemon
-from drafthouse.host.docker.daemon_json import merge, nvidia_part, parse, render, rotation, same, shown, without
+from drafthouse.host.docker.daemon_json import merge, nvidia_part, parse, redacted, render, rotation, same_json, without
 from drafthouse.host.docker.daemon_plan import Wishes, make_plan, nvidia_configured
 
 KEYS = ["bip", "dns", "features", "log-driver", "log-opts", "runtimes", "storage-opts", "data-root", "label"]
@@ -64,10 +64,10 @@ def test_the_users_keys_survive_and_everything_of_ours_can_be_taken_out_again(se
     after = render(merged.settings, text)
     again = merge(parse(after.encode()), needs, likes, merged.ours)
     assert render(again.settings, after) == after
-    assert same(again.ours, merged.ours)
+    assert same_json(again.ours, merged.ours)
     # And the way back ends where it began.
     back = merge(merged.settings, {}, {}, merged.ours)
-    assert same(back.settings, user)
+    assert same_json(back.settings, user)
     assert render(back.settings, text) == text
     assert back.ours == {}
 
@@ -142,7 +142,7 @@ def test_no_password_in_messages_and_logs() -> None:
     user = parse(text.replace(", oops", "").encode())
     with pytest.raises(DrafthouseError) as other:
         merge(user, {"proxies": {"http-proxy": "http://other"}}, {}, {})
-    assert "secret" not in str(caught.value) + str(other.value) + shown(text)
+    assert "secret" not in str(caught.value) + str(other.value) + redacted(text)
 
 
 def test_an_empty_file_and_a_byte_order_mark_are_docker_s_own() -> None:

@@ -16,11 +16,11 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker import engine as container_engine
 from drafthouse.host.docker.daemon_plan import last_line
 from drafthouse.host.docker.dockerd_flags import option, without
-from drafthouse.host.docker.engine import Seen, decide, leaving
+from drafthouse.host.docker.engine import MachineFacts, decide, leaving
 from drafthouse.host.docker.gpu_check import _ldd, linked
 from tests.support.docker_socket import docker_socket
 
-BARE = Seen(os_id="debian", version="13", codename="trixie", architecture="amd64")
+BARE = MachineFacts(os_id="debian", version="13", codename="trixie", architecture="amd64")
 TRIXIE = {"docker.io": "26.1.5+dfsg1-9+b4", "docker-cli": "26.1.5+dfsg1-9+b4", "docker-compose": "2.26.1-4"}
 BOOKWORM = {"docker.io": "20.10.24+dfsg1-1", "docker-compose": "1.29.2-3"}
 NOBLE = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "docker-compose-v2": "2.37.1+ds1", "docker-compose": "1.29.2-6"}
@@ -123,7 +123,7 @@ def test_podman_s_stand_in_is_known_by_its_text(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_a_look_changes_nothing_and_needs_nothing() -> None:
-    seen = container_engine.look(["root", "no-such-user"])
+    seen = container_engine.read_machine(["root", "no-such-user"])
     assert seen.missing_users == ("no-such-user",)
     assert seen.os_id
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.port_probe import knock
+from drafthouse.core.port_probe import probe_ports
 from drafthouse.host.box_facts import read_box
 from drafthouse.operate.checks.finding import FAIL, OK, WARN
 from drafthouse.operate.checks.registry import diagnose
@@ -27,7 +27,7 @@ from drafthouse.operate.doctor import collect
 from drafthouse.operate.doctor.addresses import listening
 from drafthouse.operate.doctor.probe import ask, read_served_key
 from drafthouse.operate.doctor.weights import read_weights
-from drafthouse.weights.integrity import Note, verified, write_note
+from drafthouse.weights.integrity import Note, note_entry, write_note
 from tests.support.doctors import CPU_PROFILE, asked, wanted
 
 #: By hand: only what is read of what it is given.
@@ -212,7 +212,7 @@ def test_nobody_there_and_nobody_who_answers(tmp_path: Path, monkeypatch: pytest
     assert found["health"]["status"] is None
     assert "refused" in found["health"]["error"]
     assert found["chats"] == []
-    monkeypatch.setattr("drafthouse.operate.doctor.probe._LOOK_S", 0.3)
+    monkeypatch.setattr("drafthouse.operate.doctor.probe._REQUEST_S", 0.3)
     begun, engine = time.monotonic(), Engine(hangs=True)
     with served(engine) as port:
         try:
@@ -303,7 +303,7 @@ def test_whether_the_watchdog_runs_and_when_it_last_looked(tmp_path: Path) -> No
 
 
 def test_a_prometheus_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafthouse.operate.doctor.collect._LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("drafthouse.operate.doctor.collect._MONITORING_S", 0.0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         questions = at(8000, tmp_path, monitoring={"enabled": True, "port": min(closed.getsockname()[1], 65531)})
@@ -322,10 +322,10 @@ def test_knocking(tmp_path: Path) -> None:
         doors = [
             {"address": "127.0.0.1", "port": one.getsockname()[1], "is": n} for n, one in enumerate((here, closed))
         ]
-        first, second = knock(doors)
+        first, second = probe_ports(doors)
     assert first == {**doors[0], "answers": True, "source": "127.0.0.1"}
     assert second == {**doors[1], "answers": False, "source": "127.0.0.1"}
-    (nowhere,) = knock([{"address": "no.such.name.invalid", "port": 1}])
+    (nowhere,) = probe_ports([{"address": "no.such.name.invalid", "port": 1}])
     assert (nowhere["answers"], nowhere["source"]) == (False, "")
 
 
@@ -336,7 +336,7 @@ def weights(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     for name in ("a.safetensors", "config.json"):
         (folder / name).write_text(name)
-    files = {path.name: verified(path, "00", None) for path in folder.iterdir()}
+    files = {path.name: note_entry(path, "00", None) for path in folder.iterdir()}
     write_note(folder, Note("m", "org/m", "main", "c0ffee", complete=True, files=files))
     return folder
 

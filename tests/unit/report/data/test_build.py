@@ -14,12 +14,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from drafthouse.core.format import number, time_of
+from drafthouse.core.format import folder_date, number
 from drafthouse.report.data.build import build_report, failures, lasting
 from drafthouse.report.data.setup import flatten, machine_table
 from drafthouse.report.schema import schema_page
 from drafthouse.report.terminal import verdict_table
-from drafthouse.report.writer import cell, fence, moments, render_html, render_markdown, to_json, write_report
+from drafthouse.report.writer import (
+    code_fence,
+    markdown_cell,
+    moments_text,
+    render_html,
+    render_markdown,
+    to_json,
+    write_report,
+)
 from tests.support.builders import NOTHING, make_pair, make_resolved
 
 pytestmark = pytest.mark.processes
@@ -145,10 +153,10 @@ def test_versions_and_machine_are_side_by_side(report: Any) -> None:
     assert versions["engine.version"]["baseline"] == "11549"
     assert versions["report.matplotlib"]["baseline"]
     machine = {row["what"]: row for row in report["machine"]}
-    assert moments(machine["cpu.load_1m"]["baseline"]) == "0.210 → 1.71"
-    assert moments(machine["cpu.clock_mean_mhz"]["baseline"]) == "2,600"
-    assert moments(machine["cpu.cores"]["speculative"]) == "2"
-    assert moments(machine["while measuring: other_cpu_percent, highest"]["baseline"]) == "1.50"
+    assert moments_text(machine["cpu.load_1m"]["baseline"]) == "0.210 → 1.71"
+    assert moments_text(machine["cpu.clock_mean_mhz"]["baseline"]) == "2,600"
+    assert moments_text(machine["cpu.cores"]["speculative"]) == "2"
+    assert moments_text(machine["while measuring: other_cpu_percent, highest"]["baseline"]) == "1.50"
     assert not any("groups" in what for what in machine)
 
 
@@ -158,7 +166,7 @@ def test_a_state_of_several_gpus_keeps_them_apart() -> None:
         "after": {"gpus": [{"clock": 3}, {"clock": 2}]},
     }
     rows = machine_table({"baseline": NOTHING | {"machine": machine}, "speculative": NOTHING})
-    assert [(row["what"], moments(row["baseline"])) for row in rows] == [
+    assert [(row["what"], moments_text(row["baseline"])) for row in rows] == [
         ("gpus[0].clock", "1 → 3"),
         ("gpus[1].clock", "2"),
     ]
@@ -182,7 +190,7 @@ def test_what_the_gpus_did_while_an_arm_answered_stands_beside_the_machine() -> 
     spans = [{"round": 1, "group": "a", "gpus": [gpu]}, {"round": 2, "group": "a", "gpus": [cool]}]
     machine: Any = {"before": {}, "after": {}, "groups": []}
     rows = machine_table({"baseline": NOTHING | {"machine": machine, "gpus": spans}, "speculative": NOTHING})
-    shown = {row["what"]: moments(row["baseline"]) for row in rows}
+    shown = {row["what"]: moments_text(row["baseline"]) for row in rows}
     assert shown["while measuring: GPU 3.sm_clock_median_mhz"] == "1,990"
     assert shown["while measuring: GPU 3.sm_clock_min_mhz"] == "900"
     assert shown["while measuring: GPU 3.samples"] == "40"
@@ -272,9 +280,9 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_markdown_cells_and_fences_hold_what_they_are_given() -> None:
-    assert cell("a|b\n<i>*x*") == "a\\|b &lt;i&gt;\\*x\\*"
-    assert fence("plain") == "```"
-    assert fence("a ```` b") == "`````"
+    assert markdown_cell("a|b\n<i>*x*") == "a\\|b &lt;i&gt;\\*x\\*"
+    assert code_fence("plain") == "```"
+    assert code_fence("a ```` b") == "`````"
 
 
 def test_too_few_prompts_are_marked_in_the_tables() -> None:
@@ -442,7 +450,7 @@ def test_names_cannot_lead_out_of_the_reports(tmp_path: Path, host: str) -> None
     ],
 )
 def test_dates_make_names(date: str, name: str) -> None:
-    assert time_of(date) == name
+    assert folder_date(date) == name
 
 
 @pytest.mark.parametrize(

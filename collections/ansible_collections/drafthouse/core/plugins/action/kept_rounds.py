@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ..module_utils.experiment.kept_rounds import FILE, how_far, note_of
+from ..module_utils.experiment.kept_rounds import FILE, note_of, progress_of
 from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
@@ -25,4 +25,4 @@ class ActionModule(Action):
         kept = f"cd {shlex.quote(resolved['result_dir'])} && {{ ls -1 *.json steps/*.json; echo; cat {FILE}; }}"
         said = self._low_level_execute_command(f"{{ {kept}; }} 2>/dev/null").get("stdout") or ""
         names, _, note = str(said).replace("\r\n", "\n").partition("\n\n")
-        return {"changed": False, **how_far(resolved, names.split(), note_of(note))}
+        return {"changed": False, **progress_of(resolved, names.split(), note_of(note))}

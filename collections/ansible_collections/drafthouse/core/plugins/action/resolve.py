@@ -31,7 +31,7 @@ from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.several_hosts import hosts_of
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
-from ..module_utils.serving.releases import identity
+from ..module_utils.serving.releases import identity_of
 from ..plugin_utils.action import Action
 from ..plugin_utils.role_settings import settings_of_roles
 from ..plugin_utils.words import Answer, TaskVars, failure
@@ -83,7 +83,7 @@ class ActionModule(Action):
             resolved = resolved_profile(resolved["profile"], site, self._overrides(ours))
         if served := box.get("served"):
             # Whether this very profile, with these very files, is what serves already.
-            served["same"] = served["identity"] == identity(resolved)
+            served["same"] = served["identity"] == identity_of(resolved)
         rented = None if is_local or site["manage_host"] else box["first_process"]
         deadline = deadline or (rented or {}).get("deadline")
         run = {

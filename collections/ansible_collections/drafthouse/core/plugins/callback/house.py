@@ -39,7 +39,7 @@ from ..module_utils.core.exit_codes import FAILED
 from ..module_utils.core.places import CLOSING_FILE, ROOT
 from ..module_utils.core.plain_text import printable, printable_lines
 from ..module_utils.core.table import terminal_columns
-from ..module_utils.core.typed import typed
+from ..module_utils.core.typed import with_verbs
 from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
 from ..module_utils.profiles.catalog import load_house
 
@@ -205,7 +205,7 @@ class CallbackModule(CallbackBase):
             self._display.display("")
             for word in ("where", "found", "needed", "do", "code"):
                 if problem.get(word):
-                    self._display.display(f"{word}: {printable_lines(typed(str(problem[word])))}", color="red")
+                    self._display.display(f"{word}: {printable_lines(with_verbs(str(problem[word])))}", color="red")
 
     def _keep_verdict(self, result: Any) -> None:
         if text := result._result.get("drafthouse_verdict"):

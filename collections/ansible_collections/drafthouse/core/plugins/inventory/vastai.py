@@ -127,7 +127,7 @@ from typing import Any, TypedDict, cast
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
-from ..module_utils.cloud.vast.account import compared
+from ..module_utils.cloud.vast.account import compare_with_account
 from ..module_utils.cloud.vast.client import VastClient, key_of_environment
 from ..module_utils.cloud.vast.clock import Lease, ends_at, lease_of
 from ..module_utils.cloud.vast.instances import HostVariables, chosen, host_of
@@ -249,7 +249,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             try:
                 rows = client.instances()
                 if folder:
-                    found = compared(client, folder / FILE, rows)
+                    found = compare_with_account(client, folder / FILE, rows)
                     billing += [problem for problem in found.billing if problem not in found.damage]
             except DrafthouseError as error:
                 self._say(name, error)

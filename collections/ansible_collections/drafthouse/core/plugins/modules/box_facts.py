@@ -52,11 +52,11 @@ from ..module_utils.core.files import digests
 from ..module_utils.core.redact import redactor
 from ..module_utils.host.box_facts import read_box
 from ..module_utils.host.box_types import ServedNow
-from ..module_utils.host.env_stamp import read_stamp, starts
+from ..module_utils.host.env_stamp import has_python, read_stamp
 from ..module_utils.host.private_network import private_network
 from ..module_utils.operate.support_facts import redactor_of
 from ..module_utils.serving.old_programs import programs
-from ..module_utils.serving.releases import current, read_release, result_keys
+from ..module_utils.serving.releases import current_server, read_release, result_keys
 from ..module_utils.serving.restore import drift
 from ..module_utils.weights.hub_habits import client_cache
 
@@ -87,7 +87,7 @@ def main() -> None:
     sizes = {one["path"]: cache.linked_bytes(one["repo"], one["commit"], Path(one["path"])) for one in given["hub"]}
     box["cached"] = {path: size for path, size in sizes.items() if size}
     box["environments"] = {
-        path: stamp for path in given["environments"] if (stamp := read_stamp(Path(path))) and starts(Path(path))
+        path: stamp for path in given["environments"] if (stamp := read_stamp(Path(path))) and has_python(Path(path))
     }
     box["programs"] = programs(Path(home)) if home else []
     box["digests"] = digests(given["files"])
@@ -103,7 +103,7 @@ def _served(home: str | None) -> ServedNow | None:
     ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash. ``keys``: of
     the results of what served, the newest first.
     """
-    now = current(home) if home else None
+    now = current_server(home) if home else None
     if not now or not home:
         return None
     try:

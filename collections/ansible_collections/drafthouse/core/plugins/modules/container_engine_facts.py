@@ -83,7 +83,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    seen = container_engine.look(given["users"])
+    seen = container_engine.read_machine(given["users"])
     if given["remove"]:
         with failing(module):
             leaving = container_engine.leaving(seen, container_engine.running_containers())

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError, failing
-from ..module_utils.host.port_holder import stranger_at
+from ..module_utils.host.port_holder import foreign_listener
 from ..module_utils.serving.containers import carry_out, has_engine, plan, remove
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _look_for_strangers(containers: Sequence[Container], home: str) -> None:
     """Raise DrafthouseError where a program that is none of ours holds a port: Docker only says that it is in use."""
     # On whichever addresses, each container has one port on the box.
     ports = [port.rsplit(":", 2) for container in containers for port in container.get("ports", [])[:1]]
-    problems = [found for address, port, _ in ports if (found := stranger_at(int(port), address, home))]
+    problems = [found for address, port, _ in ports if (found := foreign_listener(int(port), address, home))]
     if problems:
         raise DrafthouseError(problems)
 

@@ -35,7 +35,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import failing
 from ..module_utils.core.progress import Progress
-from ..module_utils.host.docker.derived_image import listed, remove_all
+from ..module_utils.host.docker.derived_image import derived_images, remove_all
 from ..module_utils.host.docker.image_digest import on_box
 from ..module_utils.host.docker.images import build
 
@@ -55,7 +55,7 @@ def main() -> None:
     given = module.params
     if given["state"] == "absent":
         if module.check_mode:
-            module.exit_json(changed=bool(listed()), removed=listed(), kept=[])
+            module.exit_json(changed=bool(derived_images()), removed=derived_images(), kept=[])
         removed, kept = remove_all()
         module.exit_json(changed=bool(removed), removed=removed, kept=kept)
     tell = Progress(given["progress_file"])

@@ -57,7 +57,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import failing
 from ..module_utils.host.docker.daemon import Daemon
-from ..module_utils.host.docker.daemon_json import shown
+from ..module_utils.host.docker.daemon_json import redacted
 from ..module_utils.host.docker.daemon_plan import Wishes
 
 
@@ -94,8 +94,8 @@ def main() -> None:
     with failing(module):
         done = daemon.apply(wishes, given["restart"], module.check_mode)
     diff = {
-        "before": shown(done.before),
-        "after": shown(done.after),
+        "before": redacted(done.before),
+        "after": redacted(done.after),
         "before_header": given["path"],
         "after_header": given["path"],
     }

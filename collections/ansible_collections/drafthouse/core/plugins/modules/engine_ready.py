@@ -50,7 +50,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import failing
 from ..module_utils.core.progress import Progress
-from ..module_utils.host.port_holder import stranger_at
+from ..module_utils.host.port_holder import foreign_listener
 from ..module_utils.serving.first_request import REQUEST_S
 from ..module_utils.serving.readiness import ready_file, wait_until_ready
 from ..module_utils.serving.runtimes import runtime_of
@@ -91,7 +91,7 @@ def main() -> None:
             progress=Progress(given["progress_file"]),
             keep=ready_file(given["home"], given["name"]),
             request_timeout_s=given["request_timeout_s"],
-            stranger=partial(stranger_at, address.port or 0, address.hostname or "", given["home"]),
+            stranger=partial(foreign_listener, address.port or 0, address.hostname or "", given["home"]),
         )
     module.exit_json(changed=False, seconds=seconds)
 

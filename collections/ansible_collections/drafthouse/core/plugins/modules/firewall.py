@@ -74,7 +74,7 @@ from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.files import text_in
 from ..module_utils.host.firewall import apply as box
 from ..module_utils.host.firewall import rules as firewall
-from ..module_utils.host.firewall.means import Means, refusals
+from ..module_utils.host.firewall.means import FirewallFacts, refusals
 
 
 def main() -> None:
@@ -115,13 +115,14 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
     """Put the rules on trial where they are not in force; return the result."""
     given = module.params
     running = box.session()
-    answers = {family: box.saved(family) for family in box.families()}
+    answers = {family: box.save_output(family) for family in box.families()}
     wished = _wished(module, running, answers)
     wanted = {family: firewall.rules(wished, family) for family in firewall.FAMILIES}
     found = {family: firewall.ours(said.out) for family, said in answers.items()}
     result: dict[str, Any] = {"rules": {f"v{family}": lines for family, lines in wanted.items()}, "on_trial": ""}
     in_force = not box.pending() and all(
-        firewall.in_place(found[family], wanted[family]) and box.kept(family) == firewall.restore_text(wanted[family])
+        firewall.in_place(found[family], wanted[family])
+        and box.confirmed_rules(family) == firewall.restore_text(wanted[family])
         for family in found
     )
     files, modes = _files(given)
@@ -145,11 +146,11 @@ def _wished(
 ) -> firewall.Wishes:
     """The checked wishes; raises DrafthouseError with all that is in their way."""
     given = module.params
-    means = box.means(answers)
-    if module.check_mode and means.missing and not means.own_nftables:
+    facts = box.read_firewall(answers)
+    if module.check_mode and facts.missing and not facts.own_nftables:
         module.warn("iptables is not installed yet: the rules are shown as on a box without others")
-        means = Means(root=means.root, docker_backend=means.docker_backend)
-    problems = [*refusals(means), *firewall.trial_problems(given["confirm_seconds"])]
+        facts = FirewallFacts(root=facts.root, docker_backend=facts.docker_backend)
+    problems = [*refusals(facts), *firewall.trial_problems(given["confirm_seconds"])]
     ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)
     try:
         wished = firewall.wishes(
@@ -192,7 +193,7 @@ def _absent(module: AnsibleModule) -> dict[str, Any]:
     """Take away exactly ours; return the result."""
     units = list(module.params["units"])
     # Where iptables is missing, none of its rules can be ours.
-    found = {family: firewall.ours(box.saved(family).out) for family in box.families()}
+    found = {family: firewall.ours(box.save_output(family).out) for family in box.families()}
     left = box.leftovers(units)
     changed = bool(left or any(one.rules or one.jumps for one in found.values()))
     diff = _diff(found, None, {}, []) + [{"before_header": path, "before": "there\n", "after": ""} for path in left]

@@ -36,7 +36,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import failing
-from ..module_utils.host.docker.image_digest import check, name_it, require_on_box
+from ..module_utils.host.docker.image_digest import check, require_on_box, tag_pulled
 from ..module_utils.host.docker.images import pull
 
 
@@ -59,7 +59,7 @@ def main() -> None:
         if given["pull"] and not module.check_mode:
             pull(given["pull"])
             if given["pull"] != given["name"]:
-                name_it(given["pull"], given["name"])
+                tag_pulled(given["pull"], given["name"])
         found = check(given["name"], given["digest"], given["id"])
     module.exit_json(changed=False, **found)
 

@@ -35,7 +35,7 @@ doors:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.port_probe import knock
+from ..module_utils.core.port_probe import probe_ports
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, doors=knock(module.params["doors"], module.params["timeout_s"]))
+    module.exit_json(changed=False, doors=probe_ports(module.params["doors"], module.params["timeout_s"]))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.serving.history import REFUSED, add_event, put_ballast
 from ..module_utils.serving.promote import LIVES_S, accept, record_end, would_accept
-from ..module_utils.serving.releases import KEEP, current
+from ..module_utils.serving.releases import KEEP, current_server
 from ..module_utils.serving.restore import drift, put_back_current, roll_back
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     home = Path(given["home"])
     with failing(module):
         result = _would(home, given) if module.check_mode else _done(home, given)
-    module.exit_json(**{"seconds": 0.0, **result, "release": current(home) or {}})
+    module.exit_json(**{"seconds": 0.0, **result, "release": current_server(home) or {}})
 
 
 def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
         return {"changed": would_accept(home, given["resolved"], given["arm"])}
     if given["state"] == "put_back":
         return {"changed": bool(drift(home))}
-    return {"changed": given["state"] == "rolled_back" or current(home) is not None}
+    return {"changed": given["state"] == "rolled_back" or current_server(home) is not None}
 
 
 def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
