@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ALGORITHMS = {"eagle3": "eagle3", "peagle": "peagle", "dflash": "dflash", "dspark": "dspark"}
 _ARCHITECTURES = {
     **{"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "DSparkModel": "dspark"},
-    **{"Gemma4Assistant": "mtp", "MuseGlimmerAssistant": "dflash"},
+    **{"Gemma4Assistant": "mtp", "MuseGlimmerAssistant": "dflash", "DSparkDraftModel": "dspark"},
     # Before MLPSpeculatorPreTrainedModel, which is the end of "ArcticMLPSpeculatorPreTrainedModel".
     **{"ArcticLSTMSpeculator": "arctic", "ArcticMLPSpeculator": "arctic"},
     **{"MLPSpeculatorPreTrainedModel": "mlp_speculator", "MedusaModel": "medusa"},
@@ -85,14 +85,15 @@ def head_shape(config: Config, method: str, where: str) -> Shape:
 def most_tokens(config: Config, method: str) -> int | None:
     """The most tokens that a head can draft in one step; None if its configuration sets no limit.
 
-    The first position of a block is the last accepted token (the anchor); most heads draft no token there.
+    The first position of a block is the last accepted token (the anchor). DFlash drafts no token there; DSpark does,
+    if its configuration does not deny it: vLLM's default of K is the block (`config/speculative.py` of 0.32.0).
     """
     if keys := _NO_ATTENTION.get(method):
         return _integer(config.get(keys[1]))
     block = config.get("block_size")
     if method not in ("dflash", "dspark") or type(block) is not int or block < 2:
         return None
-    drafts = block if config.get("sample_from_anchor") is True else block - 1
+    drafts = block if config.get("sample_from_anchor", method == "dspark") is True else block - 1
     return max(drafts, _proposed(config) or 0)
 
 

@@ -29,6 +29,9 @@ _ELSEWHERE = [
     ("traits kv_layers window_bytes bound", "muse-glimmer-30b-nvfp4"),
     # Some caches are counted as if every layer kept every token, which is too much and never too little.
     ("kv_layers window_bytes", "gpt-oss-120b gpt-oss-20b nemotron35-lightning-dspark muse-glimmer-30b-assistant"),
+    ("traits bound", "qwen38-flash-next-nvfp4"),
+    ("bound", "qwen38-27b-dspark"),
+    ("kv_layers window_bytes bound max_speculative_tokens", "qwen38-27b-dflash2"),
     # It reads its target's cache.
     ("kv_layers kv_heads head_dim", "gemma4-31b-assistant"),
     ("max_speculative_tokens", "gpt-oss-120b-eagle3-throughput gpt-oss-20b-peagle qwen3-8b-peagle"),

@@ -17,12 +17,13 @@ def _proposes(tokens: int) -> dict[str, Any]:
     ("method", "config", "most"),
     [
         ("dflash", {"block_size": 16}, 15),
-        ("dspark", {"block_size": 8}, 7),
+        ("dspark", {"block_size": 8}, 8),
+        ("dspark", {"block_size": 8, "sample_from_anchor": False}, 7),
         # Kimi-K3's: the anchor's place drafts too
         ("dspark", {"block_size": 8, "sample_from_anchor": True, **_proposes(8)}, 8),
         # what the head itself says is never overruled by its block
         ("dspark", {"block_size": 8, **_proposes(8)}, 8),
-        ("dspark", {"block_size": 8, **_proposes(3)}, 7),
+        ("dspark", {"block_size": 8, **_proposes(3)}, 8),
         ("eagle3", {"block_size": 8, **_proposes(3)}, None),
         ("medusa", {"num_heads": 5}, 5),
         ("arctic", {"n_predict": "3"}, 3),
