@@ -36,7 +36,7 @@ MOST_LINES = 600
 LIMITS = {
     "product lines": 98_689,
     "Python tokens": 530_894,
-    "Python test lines": 86_242,
+    "Python test lines": 86_252,
     "untyped mappings": 161,
     "comprehensions": 1_484,
     "conditional expressions": 814,
