@@ -35,8 +35,7 @@ from ..bench.sweep.ladder_types import (
     StartsSeen,
 )
 from ..bench.sweep.plan import SCHEMA
-from ..core.format import shown_level
-from ..prompts.contexts import CONTEXT_UNIT, kind_and_context
+from ..prompts.contexts import CONTEXT_UNIT, at_load, kind_and_context
 from ..prompts.load_levels import CLOSED
 from .crossover_text import CLOSED_UNIT, reasons, sentence
 from .level_speedup import COSTS, UNCLEAR, MeasuredLevel, is_claimed, level_verdict, measure_level
@@ -86,7 +85,7 @@ def over_contexts(ladder: Ladder | None) -> Ladder | None:
     for step in ladder.get("steps") or []:
         kind, tokens = kind_and_context(str(step["kind"]))
         if tokens:
-            name = f"{kind} at load {shown_level(step['level'])}"
+            name = at_load(kind, step["level"])
             steps.append({**step, "kind": name, "level": tokens})
             contexts.add(tokens)
             kinds[name] = None

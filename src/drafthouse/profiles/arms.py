@@ -220,7 +220,7 @@ def _launcher_flags(parts: Parts, entries: Mapping[str, LauncherFlag]) -> list[F
     flags: list[Flag] = []
     for name, entry in entries.items():
         if supports(parts.version, entry):
-            flags.append([name, *filter(None, [entry.get("value")])])
+            flags.append(flag(name, entry.get("value", True)))
     return flags
 
 

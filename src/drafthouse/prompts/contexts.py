@@ -10,13 +10,16 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .long_context import CHARACTERS_A_TOKEN, days
+from ..core.format import shown_level
+from .long_context import CHARACTERS_A_TOKEN, long_text
 
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Message
 
 #: The unit of a context in sentences and tables.
 CONTEXT_UNIT = "tokens of context"
+#: More characters than a day of a logbook has: whole days longer by it are cut to the length.
+_DAY = 1_000
 _AT_CONTEXT = re.compile(r"(.+) at (\d+) tokens")
 _AT_LOAD = re.compile(r"(.+) at load \d+(?:\.\d+)?")
 
@@ -30,6 +33,11 @@ def at_contexts(kinds: Iterable[str], contexts: Sequence[int]) -> list[str]:
         for tokens in contexts:
             names.append(f"{kind} at {tokens} tokens")
     return names
+
+
+def at_load(kind: str, level: float) -> str:
+    """The kind at one load, in a sweep over contexts."""
+    return f"{kind} at load {shown_level(level)}"
 
 
 def kind_and_context(name: str) -> tuple[str, int]:
@@ -55,13 +63,8 @@ def behind_a_logbook(messages: Sequence[Message], tokens: int, seed: int) -> lis
     """
     if not tokens:
         return list(messages)
-    logbook: list[str] = []
-    missing = int(tokens * CHARACTERS_A_TOKEN)
-    paragraphs = days(seed)
-    while missing > 0:
-        logbook.append(next(paragraphs)[:missing])
-        missing -= len(logbook[-1]) + 1
-    text = "\n".join(logbook) + "\n\n"
+    characters = int(tokens * CHARACTERS_A_TOKEN)
+    text = long_text(characters + _DAY, seed)[:characters] + "\n\n"
     longer = list(messages)
     for index, message in enumerate(longer):
         content = message["content"]

@@ -129,7 +129,7 @@ def put_back(
 
 def _check_complete(release: Release, arm: str) -> None:
     """Raise DrafthouseError if record, weights, key, engine or image are missing; before the present server ends."""
-    _first_record(release)
+    _first_record(release)  # raises where there is none
     resolved = release.resolved
     needed = [Path(item["path"]) for item in resolved.get("weights") or []] + [Path(resolved["key_file"])]
     if resolved["site"]["runtime"] == "process":
