@@ -35,8 +35,8 @@ MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
     "product lines": 98_689,
-    "Python tokens": 530_894,
-    "Python test lines": 86_252,
+    "Python tokens": 530_877,
+    "Python test lines": 86_245,
     "untyped mappings": 161,
     "comprehensions": 1_484,
     "conditional expressions": 814,

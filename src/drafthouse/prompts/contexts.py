@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: The unit of a context in sentences and tables.
 CONTEXT_UNIT = "tokens of context"
-#: More characters than a day of a logbook has: whole days longer by it are cut to the length.
-_DAY = 1_000
 _AT_CONTEXT = re.compile(r"(.+) at (\d+) tokens")
 _AT_LOAD = re.compile(r"(.+) at load \d+(?:\.\d+)?")
 
@@ -64,7 +62,7 @@ def behind_a_logbook(messages: Sequence[Message], tokens: int, seed: int) -> lis
     if not tokens:
         return list(messages)
     characters = int(tokens * CHARACTERS_A_TOKEN)
-    text = long_text(characters + _DAY, seed)[:characters] + "\n\n"
+    text = long_text(characters + 1_000, seed)[:characters] + "\n\n"  # a day of it is shorter than 1,000
     longer = list(messages)
     for index, message in enumerate(longer):
         content = message["content"]
