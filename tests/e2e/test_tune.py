@@ -66,9 +66,14 @@ def done() -> list[str]:
 
 @pytest.fixture(scope="module")
 def words(site: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A profile that begins with K = 1: too little for copying, where a lookup's guesses are right for long."""
+    """A profile that begins with K = 1: too little for copying, where a lookup's guesses are right for long.
+
+    Two options of the server are tuned with K and method, and the best servers are measured under load.
+    """
     target = tmp_path_factory.mktemp("tuned") / f"{NAME}-tuned.yml"
-    return command(site, target, "speculation.num_speculative_tokens=1")
+    options = ("tunable.serve.threads=[1]", "tunable.serve.parallel=[4]", "tunable.load=4")
+    few = ("tunable.num_speculative_tokens=[1,4,8,16]",)
+    return command(site, target, "speculation.num_speculative_tokens=1", *options, *few)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +117,26 @@ def test_it_improves_on_a_poor_setting(
     assert result["word"] == "faster"
     assert result["over_profile"]["low"] > 1.0
     assert " K=1 " not in f"{result['winner']} "
+
+
+def test_both_options_were_tried_and_the_best_stand_in_the_plot_under_load(
+    tuned: tuple[str, float], figure: Callable[[str], None]
+) -> None:
+    text, _ = tuned
+    result = json.loads((FOLDER / "result.json").read_text())
+    tried = [row["candidate"] for row in result["tried"]]
+    assert any("threads=1" in name for name in tried)
+    assert any("parallel=4" in name for name in tried)
+    points = {point["name"]: point for point in result["loaded"]}
+    assert len(points) >= 3
+    assert "without speculation" in points
+    for point in points.values():
+        for gain in (point["user_gain"], point["server_gain"]):
+            assert gain["low"] <= gain["gain"] <= gain["high"]
+    assert any(point["on_front"] for point in points.values())
+    assert "Most tokens per second for 4 concurrent requests: " in text
+    assert "<svg" in (FOLDER / "under-load.svg").read_text()
+    figure(next(line for line in text.splitlines() if line.startswith("Most tokens per second")))
 
 
 def test_the_new_profile_has_its_evidence(tuned: tuple[str, float], words: list[str]) -> None:

@@ -50,18 +50,20 @@ def space(
     families: Mapping[str, int] | None = None,
     options: tuple[tuple[str, tuple[object, ...]], ...] = (),
     prompts: int = 40,
+    load: int = 0,
 ) -> Space:
     """A space with the profile's own family `draft`, and others by name and largest K."""
     all_families = [Family("draft", tuple(range(1, most + 1)), own)]
     all_families += [Family(name, tuple(range(1, k + 1)), min(4, k)) for name, k in (families or {}).items()]
-    return Space(tuple(all_families), prompts, 20, 1.0, 4, options)
+    return Space(tuple(all_families), prompts, 20, 1.0, 4, options, load)
 
 
 def _answer(prompt: str, word: str) -> Answer:
     """An answer as the outputs gate reads one: twelve tokens."""
     text = "".join(f"{word}{number:02d} " for number in range(12))
     return {"group": "final", "prompt_id": prompt, "status": "ok", "temperature": 0, "text": text, "output_tokens": 12,
-            "pieces": [len(text) // 12] * 12, "reasoning_text": "", "tool_calls": None}  # fmt: skip
+            "pieces": [len(text) // 12] * 12, "reasoning_text": "", "tool_calls": None, "http_status": 200,
+            "error": None, "finish_reason": "stop", "gate": None}  # fmt: skip
 
 
 @dataclass
@@ -70,6 +72,7 @@ class KnownBox:
 
     ``noise`` is that of every answer, ``drift`` that of every start as a whole: no two starts are quite alike.
     In the last step a candidate answers with the baseline's texts, and one of ``wrong`` with texts of its own.
+    ``loaded`` is the truth under load, where a token takes as many times longer as half of the streams.
     ``start_s`` may be a range. ``broken`` candidates do not start; ``dies`` says which tasks die, by key.
     """
 
@@ -82,6 +85,7 @@ class KnownBox:
     broken: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     dies: Callable[[Task], bool] = lambda task: False
+    loaded: Truth = lambda candidate: 1.0
     tasks: list[Task] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -112,7 +116,10 @@ class KnownBox:
         start_s = self.chance.uniform(*self.start_s)
         if task.candidate.id in self.broken or self.dies(task):
             return Outcome(FAILED, {}, start_s / 2, why="the engine died")
-        speed = 1.0 if task.arm == BASELINE else self.truth(task.candidate)
+        truth = self.loaded if task.streams else self.truth
+        speed = 1.0 if task.arm == BASELINE else truth(task.candidate)
+        if task.streams:
+            speed /= task.streams / 2
         speed *= self.chance.lognormvariate(0, self.drift)
         count = 40 if task.part != FINAL else 20
         tpot_ms: dict[str, float] = {}
@@ -121,12 +128,12 @@ class KnownBox:
             value = self.prompts[task.part, number % count] / speed * self.chance.lognormvariate(0, self.noise)
             prompt = f"{task.part}-{number % count}"
             tpot_ms[prompt] = value
-            measured_s += TOKENS * value / 1000
+            measured_s += TOKENS * value / 1000 / (task.streams or 1)
             if prompt in task.reference:
                 ratios.append(task.reference[prompt] / value)
             if hopeless(ratios) and number + 1 < task.first + task.count:
                 return Outcome(STOPPED, tpot_ms, start_s + measured_s, 0.0, measured_s, "far behind the leader")
-        facts: Facts = {"drafted": task.arm != BASELINE}
+        facts: Facts = {"drafted": task.arm != BASELINE, "output_tokens": TOKENS * task.count}
         if task.part == FINAL:
             own = task.arm != BASELINE and task.candidate.id in self.wrong
             facts["answers"] = [_answer(prompt, "other" if own else "same") for prompt in tpot_ms]

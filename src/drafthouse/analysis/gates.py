@@ -89,10 +89,7 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
     advice = ""
     if "gates" not in ((resolved.get("experiment") or {}).get("suites") or []):
         advice = "; the suite 'gates' has prompts that do"
-    for name, asked_for in _ASKED_FOR.items():
-        baseline_states, speculative_states = _states(requests[0], name), _states(requests[1], name)
-        absent_text = f"no prompt of the experiment asks for {asked_for}{advice}"
-        gates.append(_gate(name, CHECKS_RULE, _judge_states(name, baseline_states, speculative_states, absent_text)))
+    gates += judge_checks(baseline, speculative, advice)
     ways_repeated = set()
     for request in requests[0]:
         if gate := request.get("gate"):
@@ -111,6 +108,17 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
         _gate(TEXTS, TEXTS_RULE, judge_texts(baseline, speculative)),
         _gate(SAMPLED, SAMPLED_RULE, judge_sampled(baseline, speculative)),
     ]
+
+
+def judge_checks(baseline: ArmResult, speculative: ArmResult, advice: str = "") -> list[JudgedGate]:
+    """The gates that check single answers: JSON, tool calls, needle. ``advice`` is added where a gate has no prompt."""
+    gates = []
+    for name, asked_for in _ASKED_FOR.items():
+        baseline_states = _states(requests_of(baseline), name)
+        speculative_states = _states(requests_of(speculative), name)
+        absent_text = f"no prompt of the experiment asks for {asked_for}{advice}"
+        gates.append(_gate(name, CHECKS_RULE, _judge_states(name, baseline_states, speculative_states, absent_text)))
+    return gates
 
 
 def _slots(resolved: ResolvedProfile) -> int | None:

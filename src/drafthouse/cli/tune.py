@@ -57,6 +57,7 @@ from ..tuning.search import SearchResult, tune
 from ..tuning.space import catalogue_space
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
 from ..tuning.types import Space
+from ..tuning.under_load import front_svg, points_of
 from .parser import Parser, parser_of
 from .profile_arguments import add_missing_entries, inventory_of, overrides, set_option
 
@@ -142,13 +143,15 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
         final_weight=prompts.weight,
         first_prompts=prompts.first,
         options=catalogue.options,
+        load=min(catalogue.load, len(prompts.search)),
         left_out=catalogue.left_out,
     )
     target = args.to or _default_target(house, name)
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
     # All that a trial's result or the choice depends on: a search with other inputs begins anew.
-    inputs = [families, space.options, prompts.search, prompts.final, budget_s, inventory, args.words, base]
+    asks = [prompts.search, prompts.final, prompts.gates]
+    inputs = [families, space.options, space.load, asks, budget_s, inventory, args.words, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *inputs], default=str).encode()).hexdigest()[:16]
     folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
     return TuningJob(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
@@ -264,7 +267,11 @@ def finish(job: TuningJob, budget_s: int, result: SearchResult) -> None:
     """Print the result, save it to result.json, and write the new profile if it is better."""
     judgement: Judgement = judge(result)
     (job.folder / "result.json").write_text(as_json(result, judgement), "utf-8")
-    print(text_of(result, judgement, job.space.left_out, job.prompts.notes))
+    print(text_of(result, judgement, job.space.left_out, job.prompts.notes, job.space.load))
+    if result.loaded:
+        plot = job.folder / "under-load.svg"
+        plot.write_text(front_svg(points_of(result.loaded, result.original.id), job.space.load), "utf-8")
+        print(f"plot: {shown_path(WORK, plot)}")
     if judgement.word == UNCONFIRMED:
         print("\nno new profile: the same command repeats the last step while there is time; AGAIN=1 (--again) all")
         return
@@ -302,6 +309,8 @@ def listed(job: TuningJob) -> str:
     lines = [f"{family.id}: K = {', '.join(map(str, family.tokens))}" for family in job.space.families]
     lines[0] += f"  (the profile: K = {job.space.original.tokens})"
     lines += [f"{path}: {', '.join(map(str, values))}" for path, values in job.space.options]
+    if job.space.load:
+        lines.append(f"the best also with {job.space.load} concurrent requests")
     lines += [f"not tried: {name}: {why}" for name, why in job.space.left_out]
     lines.append(f"{job.space.prompts} prompts to search with, {job.space.final_prompts} answers to judge by")
     lines += [f"note: {note}" for note in job.prompts.notes]

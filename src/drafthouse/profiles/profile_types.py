@@ -74,8 +74,12 @@ class ExperimentWishes(TypedDict):
 
 
 class Tunable(TypedDict):
-    """The settings that `make tune` may change, with the values to try; ``serve`` and ``options`` are by option."""
+    """The settings that `make tune` may change, with the values to try; ``serve`` and ``options`` are by option.
 
+    ``load``: the number of concurrent requests at which the best candidates are measured too.
+    """
+
+    load: NotRequired[Count]
     serve: NotRequired[dict[str, list[Any]]]
     options: NotRequired[dict[str, list[Any]]]
     methods: NotRequired[list[str]]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..bench.groups import PromptFields, ask_fields
 from ..bench.stats import values_needed
 from ..core.errors import one_problem
+from ..prompts.checks import JSON, NEEDLE, TOOLS
 from ..prompts.suites import Prompt, expand
 
 if TYPE_CHECKING:
@@ -41,11 +42,15 @@ class TunePrompts:
     first: int
     #: Remarks for the report: kinds that were split, or too few prompts for the concurrency.
     notes: tuple[str, ...]
+    #: The requests whose answers can be checked: JSON, tool calls, words from a long text.
+    gates: tuple[TuneAsk, ...] = ()
 
     @property
     def weight(self) -> float:
-        """Mean output token limit of a final measurement request over that of a search request."""
-        return _mean_tokens(self.final) / _mean_tokens(self.search)
+        """Output token limit of the final measurement per timed request, over the mean of a search request."""
+        final_tokens = sum(ask["output_tokens"] for ask in (*self.final, *self.gates))
+        search_tokens = sum(ask["output_tokens"] for ask in self.search)
+        return (final_tokens / len(self.final)) / (search_tokens / len(self.search))
 
 
 def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mapping[str, Suite]) -> TunePrompts:
@@ -94,7 +99,19 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
     # The first trials: a prompt of each kind, as many as the profile sends at a time, yet half stay for later trials.
     first_wanted = max(FIRST_PROMPTS, len(kinds), min(concurrency, len(search_asks) // 2))
     first = min(len(search_asks), first_wanted)
-    return TunePrompts(tuple(search_asks), tuple(final_asks), first, tuple(notes))
+    gates = _gates(resolved["suites"], limit)
+    return TunePrompts(tuple(search_asks), tuple(final_asks), first, tuple(notes), gates)
+
+
+def _gates(suites: Mapping[str, Suite], limit: int | None) -> tuple[TuneAsk, ...]:
+    """The requests, at temperature 0, for the prompts of the profile's suites whose single answers can be checked."""
+    asks = []
+    for prompts in _by_kind(suites).values():
+        for prompt in prompts:
+            # A gate with "again" compares answers to a repeated prompt.
+            if prompt.gate and prompt.gate["name"] in (JSON, TOOLS, NEEDLE) and "again" not in prompt.gate:
+                asks.append(_ask(prompt, limit, 0.0))
+    return tuple(asks)
 
 
 def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
@@ -123,10 +140,6 @@ def _ask(prompt: Prompt, limit: int | None, temperature: float) -> TuneAsk:
     if limit:
         tokens = min(tokens, limit)
     return {**ask_fields(prompt), "output_tokens": tokens, "temperature": temperature}
-
-
-def _mean_tokens(asks: Sequence[TuneAsk]) -> float:
-    return sum(ask["output_tokens"] for ask in asks) / len(asks)
 
 
 def _text(prompt: Prompt) -> str:

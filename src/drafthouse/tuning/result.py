@@ -6,7 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, cast
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from ..analysis.decision import WORTH, Measured, decide
-from ..analysis.gates import FAILED, PASSED
+from ..analysis.gates import FAILED, PASSED, judge_checks
 from ..analysis.output_equality import judge_outputs
 from ..analysis.speedup import estimate_speedup, sum_ratio
 from ..analysis.verdict_types import JudgedArms
@@ -30,6 +30,7 @@ from .prompt_split import SUITE, TunePrompts
 from .search import SearchResult
 from .tries import ALL
 from .types import BASELINE, SPECULATIVE, Candidate, Outcome
+from .under_load import load_text, points_of
 
 if TYPE_CHECKING:
     from drafthouse.bench.result_types import ArmResult
@@ -75,6 +76,10 @@ def judge(result: SearchResult) -> Judgement:
         why = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {original.id}, does not count"
         sentence = f"{WRONG_OUTPUT}: {best.id}, {why}"
         return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
+    if lost := _lost_quality(result.final[SPECULATIVE, original.id], speculative):
+        return Judgement(
+            WRONG_OUTPUT, f"{WRONG_OUTPUT}: {best.id}, {lost}", over_profile, over_baseline, equal, outputs
+        )
     drafted = any(outcome.facts.get("drafted") for outcome in speculative)
     word, why = _word(best, original, over_profile, drafted)
     verdict = _verdict(baseline, speculative)
@@ -84,6 +89,20 @@ def judge(result: SearchResult) -> Judgement:
     if outputs["word"] != PASSED:
         sentence += f"; outputs {outputs['word']}: {outputs['said']}"
     return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
+
+
+def _lost_quality(original: Sequence[Outcome], winner: Sequence[Outcome]) -> str:
+    """The sentence of a gate that only the winner fails, "" without one.
+
+    An option of the server, such as a smaller type of its KV cache, changes the baseline's answers too: the winner's
+    JSON, tool calls and words from a long text are therefore compared with those of the original profile.
+    """
+    for gate in judge_checks(_answers(original), _answers(winner)):
+        if gate["word"] == FAILED:
+            # The gate's sentence speaks of the two arms that it was given.
+            said = gate["said"].replace("the speculative arm", "the candidate")
+            return said.replace("the baseline", "the profile as it stands")
+    return ""
 
 
 def _word(winner: Candidate, original: Candidate, over_profile: Gain, drafted: bool) -> tuple[str, str]:
@@ -210,9 +229,17 @@ def table_of(result: SearchResult) -> str:
     return table(["candidate", "prompts", "starts", "ms/token", "speed", "tokens/step", ""], rows)
 
 
-def text_of(result: SearchResult, judged: Judgement, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> str:
-    """The final text for the user: the judgement, the table, and remarks."""
+def text_of(
+    result: SearchResult,
+    judged: Judgement,
+    left_out: Sequence[tuple[str, str]],
+    notes: Sequence[str],
+    load: int = 0,
+) -> str:
+    """The final text for the user: the judgement, the tables, and remarks. ``load``: concurrent requests under load."""
     lines = [judged.sentence, "", table_of(result), ""]
+    if result.loaded:
+        lines += [load_text(points_of(result.loaded, result.original.id), load), ""]
     lines.append(
         "speed: median over the prompts, over the profile as it stands; ms/token: median; tokens/step: accepted "
         "draft tokens plus one."
@@ -362,6 +389,7 @@ def as_json(result: SearchResult, judgement: Judgement) -> str:
         "equal_outputs": judgement.equal_outputs,
         "outputs": judgement.outputs,
         "tried": tried,
+        "loaded": [asdict(point) for point in points_of(result.loaded, result.original.id)],
         "final": final,
     }
     return json.dumps(data, indent=1) + "\n"

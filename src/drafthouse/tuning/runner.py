@@ -312,7 +312,7 @@ class BoxTrial:
         task_file = self._folder / "task.json"
         task_data = {
             "asks": asks_of(task, self._prompts),
-            "concurrency": self._concurrency,
+            "concurrency": task.streams or self._concurrency,
             "seed": task.turn,
             "reference": dict(task.reference),
             "label": f"{task.candidate.id}, {task.arm}",
@@ -341,9 +341,15 @@ class BoxTrial:
 
 
 def asks_of(task: Task, prompts: TunePrompts) -> list[TuneAsk]:
-    """The requests of a task; after the last request of its part it continues with the first."""
+    """The requests of a task; after the last request of its part it continues with the first.
+
+    The first round of the final measurement ends with the prompts of the gates, whose answers are only checked.
+    """
     asks = prompts.final if task.part == FINAL else prompts.search
-    return [asks[index % len(asks)] for index in range(task.first, task.first + task.count)]
+    requests = [asks[index % len(asks)] for index in range(task.first, task.first + task.count)]
+    if task.part == FINAL and task.turn == 1:
+        requests += prompts.gates
+    return requests
 
 
 def outcome_of(trial: TrialResult, task: Task) -> Outcome:

@@ -6,9 +6,11 @@ lead to the same decisions. A killed search therefore continues from the outcome
 1. Measure the original profile, which shows what a trial costs on this host.
 2. Successive halving over methods, drafts and a few K: all on few prompts, then the better half on as many more, and
    so on (Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification").
-3. Try K between the leader's and its tried neighbours, then the candidates left over by step 2, then tunable options.
+3. Try K between the leader's and its tried neighbours, then the candidates left over by step 2, then tunable options
+   jointly with K and draft.
 4. Measure candidates close to the leader once more and decide.
-5. Measure the winner again on prompts that the search did not use.
+5. Measure the best candidates under load, if the profile asks for it (`under_load.py`).
+6. Measure the winner again on prompts that the search did not use.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from itertools import zip_longest
 
 from ..core.errors import one_problem
 from .paired_stats import SAME, CandidateRecord
-from .tries import ALL, ANEW, CAUTION, RESERVE_S, TIME, Log, SearchState
-from .types import BASELINE, FAILED, FINAL, OK, SPECULATIVE, Candidate, Outcome, Space, Task, Trial
+from .tries import ALL, ANEW, CAUTION, RESERVE_S, STOP_S, TIME, Log, SearchState
+from .types import BASELINE, FAILED, FINAL, OK, SEARCH, SPECULATIVE, Candidate, Outcome, Space, Task, Trial
+from .under_load import WITHOUT_SPECULATION, LoadedServer, loaded_server
 
 #: Candidates within this factor of the leader's speed are measured once more before the decision.
 CLOSE = 1.04
@@ -31,6 +34,12 @@ _RUNGS = 3  # sizes of trial in the halving, the first one included
 _COARSE_SHARE = 0.6
 # Most play-offs before the decision, and candidates in each; the original profile may come on top.
 _PLAYOFFS, _PLAYERS = 2, 3
+# Most passes over the tunable options.
+_OPTION_PASSES = 2
+# A family whose best candidate is within this factor of the leader's speed may win with the leader's options.
+_WITHIN_REACH = 1.25
+# Most candidates that are measured under load.
+_LOADED = 6
 
 
 @dataclass
@@ -46,6 +55,7 @@ class SearchResult:
     #: Outcomes of the final measurement by (arm, candidate id), one per round; empty without one.
     final: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     unconfirmed: str = ""  # the reason why the final measurement failed, or ""
+    loaded: list[LoadedServer] = field(default_factory=list)  # empty: nothing was measured under load
 
 
 def tune(space: Space, trial: Trial, budget_s: float, log: Log = lambda text: None) -> SearchResult:
@@ -60,18 +70,20 @@ def tune(space: Space, trial: Trial, budget_s: float, log: Log = lambda text: No
     search.halve()
     search.refine()
     search.try_remaining()
-    search.try_options()
+    search.tune_options()
     search.play_off()
     winner, why = search.decide()
     if winner == space.original and search.remeasure_original():
         winner, why = search.decide()
     search.check_compared(winner)
     log(f"chosen: {winner.id}, {why}")
-    if winner == space.original:
-        return SearchResult(space.original, winner, why, list(search.tried.values()), search.ended, search.spent_s)
-    final, unconfirmed = search.confirm(winner)
+    loaded = search.measure_under_load(winner) if space.load else []
+    final: dict[tuple[str, str], list[Outcome]] = {}
+    unconfirmed = ""
+    if winner != space.original:
+        final, unconfirmed = search.confirm(winner)
     tried = list(search.tried.values())
-    return SearchResult(space.original, winner, why, tried, search.ended, search.spent_s, final, unconfirmed)
+    return SearchResult(space.original, winner, why, tried, search.ended, search.spent_s, final, unconfirmed, loaded)
 
 
 def middle(low: int, high: int) -> int:
@@ -219,7 +231,39 @@ class _Search(SearchState):
         candidates = (middle(below, leader.tokens), middle(leader.tokens, above))
         return [family.candidate(k, leader.settings) for k in candidates if k in family.tokens and k not in by_tokens]
 
-    def try_options(self) -> None:
+    def tune_options(self) -> None:
+        """Tune the options jointly with K and draft: an option may change which K and which draft are the best.
+
+        Each pass tries the options on the leader, then K around a new leader, then other families with its options.
+        """
+        for _ in range(_OPTION_PASSES if self.space.options else 0):
+            leader = self.ranked(self.alive)[0].candidate
+            self.try_values()
+            if self.ranked(self.alive)[0].candidate == leader:
+                return
+            self.refine()
+            self.try_other_families()
+
+    def try_other_families(self) -> None:
+        """Try the leader's server options on the best candidate of each other family that is not far slower."""
+        count = min(self.size, self.space.prompts)
+        leader = self.ranked(self.alive)[0].candidate
+        server_options = tuple(setting for setting in leader.settings if setting[0].startswith("serve."))
+        families = {leader.family}
+        for record in self.near_leader(_WITHIN_REACH):
+            family = record.candidate.family
+            if family in families:
+                continue
+            families.add(family)
+            candidate = self.space.family(family).candidate(record.candidate.tokens, server_options)
+            if candidate.id in self.tried:
+                continue
+            if not self.affords(1, count):
+                return
+            self.measure(candidate, 0, count)
+            self.alive = self.survivors([candidate])
+
+    def try_values(self) -> None:
         """Try each value of each tunable option on the leader, option by option."""
         count = min(self.size, self.space.prompts)
         for path, values in self.space.options:
@@ -232,6 +276,8 @@ class _Search(SearchState):
                 settings.pop(path, None)
                 settings[path] = value
                 candidate = self.space.family(leader.family).candidate(leader.tokens, tuple(settings.items()))
+                if candidate.id in self.tried:
+                    continue
                 if not self.affords(1, count):
                     return
                 self.measure(candidate, 0, count)
@@ -295,6 +341,56 @@ class _Search(SearchState):
             "at least one candidate that runs",
             f"check the log and fix what stops them; {ANEW}",
         )
+
+    # --- under load ---------------------------------------------------------------------------------
+
+    def measure_under_load(self, winner: Candidate) -> list[LoadedServer]:
+        """Measure the original profile, the same server without speculation, and the best candidates under load.
+
+        A server that fails is left out. Empty if the original profile is: the others are compared with it.
+        """
+        original = self.space.original
+        arms = [(SPECULATIVE, candidate) for candidate in self.candidates_for_load(winner)]
+        arms.insert(1, (BASELINE, original))
+        loaded: list[LoadedServer] = []
+        for arm, candidate in arms:
+            if not self.fits(2, self.space.prompts):
+                self.log("no time for more servers under load")
+                break
+            # Two starts: a lookup that has seen the answers would find them again.
+            alone, under_load = self.load_trial(arm, candidate, 0), self.load_trial(arm, candidate, self.space.load)
+            if alone.status == under_load.status == OK:
+                name = candidate.id if arm == SPECULATIVE else WITHOUT_SPECULATION
+                loaded.append(loaded_server(name, alone, under_load))
+            elif not loaded:
+                break
+        return loaded
+
+    def candidates_for_load(self, winner: Candidate) -> list[Candidate]:
+        """The original and the winner, then the fastest with other options and the smallest K, which wastes least."""
+        chosen = [self.space.original, winner]
+        ranking = [record.candidate for record in self.ranked(self.alive)]
+        # Also a small K that was too slow for one user: under load it may be the best.
+        of_family = []
+        for record in self.tried.values():
+            if record.candidate.family == winner.family and not record.failed:
+                of_family.append(record.candidate)
+        chosen.append(min(of_family, key=lambda candidate: candidate.tokens))
+        options = [winner.settings]
+        for candidate in ranking:
+            if candidate.settings not in options:
+                options.append(candidate.settings)
+                chosen.append(candidate)
+        by_id = {candidate.id: candidate for candidate in (*chosen, *ranking)}
+        return list(by_id.values())[:_LOADED]
+
+    def load_trial(self, arm: str, candidate: Candidate, streams: int) -> Outcome:
+        """Measure an arm on all prompts of the search, with ``streams`` concurrent requests (0: the profile's)."""
+        at = f"{streams} concurrent requests" if streams else "the profile's concurrency"
+        self.log(f"for the plot under load, at {at}: {arm}, {candidate.id}")
+        seconds = min(self.left_s, 3 * self.cost_s(self.space.prompts) + STOP_S)
+        # Turn 0, which no trial of the search has.
+        return self.run(Task(candidate, arm, SEARCH, 0, self.space.prompts, 0, {}, seconds, streams=streams))
 
     # --- the final measurement ----------------------------------------------------------------------
 

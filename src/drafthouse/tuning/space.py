@@ -37,6 +37,7 @@ class CatalogueSpace:
     families: tuple[Family, ...]
     options: tuple[tuple[str, tuple[Any, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
+    load: int
 
 
 def catalogue_space(
@@ -79,7 +80,9 @@ class _SpaceBuilder:
                 families.append(family)
             else:
                 left_out.append((_label(method, draft), reason))
-        return CatalogueSpace(tuple(families), self._tunable_options(), tuple(left_out))
+        return CatalogueSpace(
+            tuple(families), self._tunable_options(), tuple(left_out), int(self.tunable.get("load", 0))
+        )
 
     # --- methods and drafts -----------------------------------------------------------------------
 
@@ -195,6 +198,15 @@ class _SpaceBuilder:
                     f"one of: {', '.join(sorted(valid_keys))}",
                     did_you_mean(key, valid_keys),
                 )
+        concurrency = int(self.resolved["experiment"]["concurrency"])
+        if 0 < tunable.get("load", 0) <= concurrency:
+            findings.add(
+                "unknown-value",
+                "tunable.load",
+                f"{tunable['load']} concurrent requests",
+                f"more than the {concurrency} of experiment.concurrency, at which every candidate is measured",
+                "raise it, or remove it",
+            )
         if not findings.problems:
             for path, values in self._tunable_options():
                 for value in values:

@@ -192,6 +192,10 @@ class _Trial:
         failed: list[Request] = []
         for request in self.requests:
             output_tokens += request["output_tokens"] or 0
+            if request["gate"]:
+                # The answer is checked, even if it is empty or the request was refused; its speed does not count.
+                at_temperature_0.append(request)
+                continue
             if request["status"] != REQUEST_OK:
                 failed.append(request)
                 continue
@@ -237,6 +241,10 @@ def _answer(request: Request) -> Answer:
         "tool_calls": request["tool_calls"],
         "pieces": request["pieces"],
         "output_tokens": request["output_tokens"],
+        "http_status": request["http_status"],
+        "error": request["error"],
+        "finish_reason": request["finish_reason"],
+        "gate": request["gate"],
     }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drafthouse.bench.outcome import Status
     from drafthouse.bench.result_types import Acceptance, ToolCall
     from drafthouse.profiles.profile_types import Unchecked
+    from drafthouse.prompts.suite_types import Gate
 
 #: How a trial can end. A candidate whose last trial did not end "ok" cannot win.
 OK, STOPPED, FAILED, TOO_LATE = "ok", "stopped", "failed", "too late"
@@ -91,6 +92,7 @@ class Space:
     first_prompts: int = 4  # number of prompts in the first, shortest trials
     #: Tunable options of the profile as (path, values); the search tries them on the fastest candidate.
     options: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    load: int = 0  # concurrent requests of the trials under load; 0: no such trials
     #: Methods and drafts of the catalogue that cannot be tried, each with the reason.
     left_out: tuple[tuple[str, str], ...] = ()
 
@@ -120,15 +122,18 @@ class Task:
     #: Time limit of the trial in seconds, preparation and server start included.
     seconds: float = field(default=0.0, compare=False)
     attempt: int = 1  # 2 for a retry after a failure
+    streams: int = 0  # concurrent requests; 0: as many as the profile's experiment
 
     @property
     def key(self) -> str:
         """A name that is unique within a search; the journal stores outcomes under it."""
-        return f"{self.candidate.id} | {self.arm} | {self.part} {self.first}+{self.count} | {self.turn}.{self.attempt}"
+        load = f" x{self.streams}" if self.streams else ""
+        asked = f"{self.part} {self.first}+{self.count}{load}"
+        return f"{self.candidate.id} | {self.arm} | {asked} | {self.turn}.{self.attempt}"
 
 
 class Answer(TypedDict):
-    """An answer as the outputs gate, the check of speculative outputs, reads it (`analysis/output_equality.py`)."""
+    """An answer as the gates, the checks of outputs, read it (`analysis/gates.py`)."""
 
     group: str
     prompt_id: str
@@ -139,6 +144,10 @@ class Answer(TypedDict):
     tool_calls: list[ToolCall] | None
     pieces: list[int]
     output_tokens: int | None
+    http_status: int | None
+    error: str | None
+    finish_reason: str | None
+    gate: Gate | None
 
 
 class Facts(TypedDict, total=False):

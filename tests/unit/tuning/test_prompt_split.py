@@ -52,6 +52,13 @@ def test_no_profile_is_judged_by_what_it_was_tuned_on(name: str) -> None:
         assert {ask["kind"] for ask in prompts.search[: prompts.first]} == set(kinds)
 
 
+def test_prompts_that_can_be_checked_are_gates_and_neither_searched_with_nor_timed() -> None:
+    prompts = of_profile("rtx6000-qwen-eagle3")
+    assert {ask["kind"] for ask in prompts.gates} == {"json", "tool-call", "needle"}
+    assert not texts(prompts.gates) & (texts(prompts.search) | texts(prompts.final))
+    assert {ask["temperature"] for ask in prompts.gates} == {0.0}
+
+
 def test_they_travel_as_plain_data_and_become_requests() -> None:
     for ask in json.loads(json.dumps(of_profile("cpu-smollm2-draft").final)):
         body = Ask(**ask, group="trial").body("model")

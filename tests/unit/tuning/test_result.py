@@ -37,7 +37,7 @@ from drafthouse.tuning.result import (
 )
 from drafthouse.tuning.search import SearchResult, tune
 from drafthouse.tuning.tries import ALL, TIME
-from drafthouse.tuning.types import BASELINE, OK, SPECULATIVE, Candidate, Outcome
+from drafthouse.tuning.types import BASELINE, OK, SPECULATIVE, Answer, Candidate, Outcome
 from tests.fakes.known_box import KnownBox, peak, space
 
 OWN = Candidate("draft-simple d", 8, (), {"speculation": {"num_speculative_tokens": 8}})
@@ -143,6 +143,32 @@ def test_the_profile_as_it_stands_is_kept() -> None:
 def test_equal_outputs_and_their_control() -> None:
     judgement = judge(found(SMALLER, 1.5, 1.8))
     assert judgement.equal_outputs == {"pairs": 2, "equal": 1, "control": 1.0}
+
+
+def test_a_winner_that_loses_what_the_profile_gets_right_is_no_winner() -> None:
+    """A server's option changes both arms of the winner alike: only the profile as it stands shows the loss."""
+
+    def checked(text: str) -> list[Answer]:
+        gate: Any = {"name": "needle", "contains": "lighthouse"}
+        return [
+            {"group": "final", "prompt_id": f"gates/needle-{n}", "status": "ok", "temperature": 0, "text": text,
+             "output_tokens": 2, "pieces": [len(text)], "reasoning_text": "", "tool_calls": None, "http_status": 200,
+             "error": None, "finish_reason": "stop", "gate": gate}
+            for n in range(4)
+        ]  # fmt: skip
+
+    measured = found(SMALLER, 1.5, 1.8)
+    for (_, candidate), runs in measured.final.items():
+        runs[0].facts["answers"] = checked("the lighthouse" if candidate == OWN.id else "the the the")
+    judgement = judge(measured)
+    assert judgement.word == WRONG_OUTPUT
+    assert judgement.sentence == (
+        f"{WRONG_OUTPUT}: {SMALLER.id}, 4 of the 4 prompts that the profile as it stands gets right in needle in a "
+        "long text are not right in the candidate (gates/needle-0: 'lighthouse' is not in: the the the)"
+    )
+    for runs in measured.final.values():
+        runs[0].facts["answers"] = checked("the lighthouse")
+    assert judge(measured).word == FASTER
 
 
 def test_a_winner_whose_output_is_wrong_is_no_winner() -> None:

@@ -12,6 +12,7 @@ from drafthouse.tuning.paired_stats import SAME, hopeless, speeds_of
 from drafthouse.tuning.search import _Search, middle, tune
 from drafthouse.tuning.tries import ALL, STOP_S, TIME
 from drafthouse.tuning.types import BASELINE, FINAL, SEARCH, SPECULATIVE, STOPPED, Candidate, Task
+from drafthouse.tuning.under_load import WITHOUT_SPECULATION, front_svg, load_text, points_of
 from tests.fakes.known_box import KnownBox, drafting, peak, space
 
 SEEDS = range(20)
@@ -170,6 +171,71 @@ def test_a_tunable_option_is_found() -> None:
         found = tune(space(options=(("x.y", (0.9, 1.1, 1.04)),)), box, BUDGET_S)
         right += (found.winner.tokens, found.winner.settings) == (6, (("x.y", 1.1),))
     assert right >= 9
+
+
+def test_an_option_that_moves_the_best_k_is_tuned_with_it() -> None:
+    """Without the option K = 4 is the best; with it K = 9 is, and K = 4 only a little faster than before."""
+
+    def truth(candidate: Candidate) -> float:
+        with_option = dict(candidate.settings).get("serve.y") == "fp8"
+        return 1.25 * peak(9)(candidate.tokens) if with_option else peak(4, height=1.7)(candidate.tokens)
+
+    right = 0
+    for seed in range(10):
+        found = tune(space(own=4, options=(("serve.y", ("fp8",)),)), KnownBox(truth, seed), BUDGET_S)
+        right += abs(found.winner.tokens - 9) <= 1 and found.winner.settings == (("serve.y", "fp8"),)
+    assert right >= 9
+
+
+def test_an_option_that_helps_another_draft_more_is_tried_with_it() -> None:
+    """`head` is 10 % slower than `draft`, but by far the fastest with the server's option."""
+
+    def truth(candidate: Candidate) -> float:
+        speed = peak(4)(candidate.tokens)
+        if candidate.family == "head":
+            speed *= 0.9
+        if candidate.settings:
+            speed *= 1.4 if candidate.family == "head" else 1.06
+        return speed
+
+    right = 0
+    for seed in range(10):
+        box = KnownBox(truth, seed)
+        found = tune(space(own=4, families={"head": 8}, options=(("serve.y", (1,)),)), box, BUDGET_S)
+        right += found.winner.family == "head" and bool(found.winner.settings)
+    assert right >= 9
+
+
+def test_the_best_are_measured_under_load_and_the_front_is_right() -> None:
+    """One user is served fastest with K = 8, the server under load with K = 1."""
+    fast, small = peak(8), peak(1)
+    box = KnownBox(by_tokens(fast), 3, loaded=by_tokens(small))
+    found = tune(space(own=4, load=16), box, BUDGET_S)
+    assert {task.streams for task in box.tasks} == {0, 16}
+    assert found.winner.tokens in (7, 8, 9)
+    points = {point.name: point for point in points_of(found.loaded, "draft K=4")}
+    assert {"draft K=4", found.winner.id, "draft K=1", WITHOUT_SPECULATION} <= set(points)
+    assert points["draft K=4"].user_gain["gain"] == 1.0
+    for name, point in points.items():
+        if name != WITHOUT_SPECULATION:
+            tokens = int(name.rpartition("=")[2])
+            assert point.user_gain["low"] <= fast(tokens) / fast(4) <= point.user_gain["high"]
+            assert point.server_gain["low"] <= small(tokens) / small(4) <= point.server_gain["high"]
+    assert points["draft K=1"].on_front
+    assert points[found.winner.id].on_front
+    assert not points[WITHOUT_SPECULATION].on_front
+    text = load_text(list(points.values()), 16)
+    assert "Most tokens per second for 16 concurrent requests: draft K=1." in text
+    svg = front_svg(list(points.values()), 16)
+    assert all(name in svg for name in points)
+
+
+def test_a_server_that_dies_under_load_is_left_out_and_the_winner_stays() -> None:
+    box = KnownBox(by_tokens(peak(8)), 3, dies=lambda task: bool(task.streams) and task.candidate.tokens != 4)
+    found = tune(space(own=4, load=16), box, BUDGET_S)
+    assert found.winner.tokens in (7, 8, 9)
+    assert not found.unconfirmed
+    assert [server.name for server in found.loaded] == ["draft K=4", WITHOUT_SPECULATION]
 
 
 def test_the_last_step_asks_other_prompts_in_both_orders() -> None:

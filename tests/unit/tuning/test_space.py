@@ -114,6 +114,7 @@ def test_a_profile_narrows_and_widens_the_search(house: House) -> None:
         ({"methods": ["draft-simpel"]}, "tunable.methods[0]", "write 'draft-simple'"),
         ({"drafts": ["smollm2-135m-q5"]}, "tunable.drafts[0]", "write 'smollm2-135m-q4'"),
         ({"serve": {"threads": ["two"]}}, "tunable: serve.threads", "correct it"),
+        ({"load": 1}, "tunable.load", "raise it, or remove it"),
     ],
 )
 def test_what_is_wrong_in_tunable_is_said(house: House, tunable: Any, where: str, do: str) -> None:

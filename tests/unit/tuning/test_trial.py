@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from drafthouse.analysis.answer_checks import check_answer
 from drafthouse.analysis.output_equality import judge_outputs
 from drafthouse.bench.client import Endpoint
 from drafthouse.core.errors import DrafthouseError
@@ -175,6 +176,19 @@ def test_texts_come_only_where_they_are_asked_for_and_are_what_the_gate_reads() 
     rounds: Any = [{**answer, "round": number} for answer in answers for number in (1, 2)]
     told: Any = {"requests": rounds}
     assert judge_outputs(told, told)["word"] == "passed"
+
+
+def test_a_gates_prompt_is_checked_and_not_timed_and_its_failure_fails_no_trial() -> None:
+    gate = {"name": "needle", "contains": "lighthouse"}
+    timed, checked = asks(2), {**asks(1)[0], "prompt_id": "needle-1", "gate": gate}
+    with clock_server(**QUICK) as server:
+        endpoint = Endpoint("speculative", server.base_url, "clock", None)
+        trial = run_trial(endpoint, [*timed, cast("Any", checked)], TrialOptions(texts=True))
+    assert trial["status"] == "ok"
+    assert list(trial["tpot_ms"]) == list(trial["outputs"]) == ["tune/p0", "tune/p1"]
+    (answer,) = [answer for answer in trial["answers"] if answer["gate"]]
+    assert answer["prompt_id"] == "tune/needle-1"
+    assert check_answer(cast("Any", answer))[0] == "wrong"
 
 
 def test_a_key_that_is_not_on_the_box_is_named(tmp_path: Any) -> None:
