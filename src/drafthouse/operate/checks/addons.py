@@ -1,4 +1,7 @@
-"""Checks of the add-ons around the engine: TLS gateway and its certificate, monitoring, watchdog. Pure."""
+"""Checks of the add-ons around the engine: TLS gateway and its certificate, monitoring, watchdog.
+
+The functions are pure. Each check is skipped for an add-on that the site does not use, and during a measurement.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ if TYPE_CHECKING:
     from drafthouse.operate.doctor.types import DoctorFacts
     from drafthouse.profiles.resolved_types import Run
 
-# Let's Encrypt certificates are valid for 90 days and renewed 30 days before the end, so renewal has failed by now.
+# A certificate with fewer days left is a warning: Let's Encrypt's are valid for 90 days and renewed 30 days before the
+# end, so renewal has failed by now.
 _CERTIFICATE_WARNS_DAYS = 14.0
 _DAY_S = 86400.0
-# The watchdog saves its state every 20 s (`run.SAVE_S`) and after each check; checks may be 60 s apart.
+# A state that is older has stopped changing: the watchdog saves it every 20 s (`run.SAVE_S`) and after each check, and
+# checks may be 60 s apart.
 _SILENT_S = 180.0
 _NO_GATEWAY = "drafthouse_gateway is not set"
 
@@ -25,7 +30,8 @@ _NO_GATEWAY = "drafthouse_gateway is not set"
 @undisturbed
 def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that the gateway accepts requests with the API key and no others."""
-    settings, probe = resolved["gateway"], facts["gateway"]
+    settings = resolved["gateway"]
+    probe = facts["gateway"]
     if not settings:
         return not_here(_NO_GATEWAY)
     if probe["problem"]:
@@ -39,8 +45,9 @@ def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
 
 @undisturbed
 def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that the gateway's certificate does not expire soon."""
-    settings, probe = resolved["gateway"], facts["gateway"]
+    """Check that the gateway's certificate does not expire soon: a failure without one, a warning shortly before."""
+    settings = resolved["gateway"]
+    probe = facts["gateway"]
     if not settings:
         return not_here(_NO_GATEWAY)
     needed = f"a certificate valid for {_CERTIFICATE_WARNS_DAYS:.0f} days or more"
@@ -59,7 +66,8 @@ def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
 @undisturbed
 def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that Prometheus scrapes all its targets; skipped on a problem while the profile is not served."""
-    expected, probe = monitoring_of(resolved), facts["monitoring"]
+    expected = monitoring_of(resolved)
+    probe = facts["monitoring"]
     if not expected["prometheus"]:
         return not_here("drafthouse_monitoring is not set")
     if probe["problem"] and not served_arm(resolved, facts["served"]):
@@ -75,7 +83,8 @@ def watchdog(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that the watchdog runs and saved its state within the last minutes."""
     if "watchdog" not in resolved["site"]:
         return not_here("drafthouse_watchdog is not set")
-    state, now_s = facts["watchdog"], facts["clock"]["time"]
+    state = facts["watchdog"]
+    now_s = facts["clock"]["time"]  # the box's own clock, which also stamped the state
     needed = "a running watchdog that checked within the last minutes"
     do = "make logs ONLY=watchdog shows its last lines; run site.yml --tags watchdog"
     if not state["runs"]:
