@@ -27,14 +27,21 @@ _VGPU = re.compile(r"^GRID |-\d+[ABCQ](?:ME)?$")
 
 
 class Left(TypedDict):
-    """The version that runs after an installation ('' for none), and whether a reboot is still needed."""
+    """The state after an installation (`settle`)."""
 
-    version: str
-    reboot: bool
+    version: str  # of the driver that runs; '' if none does before the reboot
+    reboot: bool  # a reboot is still needed
 
 
 def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
-    """The plan for a machine. Raises DrafthouseError with every reason against changing its driver."""
+    """The plan for a machine. Raises DrafthouseError with every reason against changing its driver.
+
+    1. A driver that works and is new enough is left alone.
+    2. A guest whose host decides on the driver, and a machine without a GPU, are refused at once.
+    3. Where the right driver is installed and another one runs, the plan is a reboot.
+    4. Else the plan is an installation.
+    """
+    # vfio-pci holds a GPU for a virtual machine.
     devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
     cards = recognise(devices, gpus)
     smi = read_smi(facts["smi"])
@@ -42,7 +49,7 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     gpu_names = [str(card) for card in cards] or list(smi.names)
     if smi.works and branch_of(smi.version) >= wishes.branch:
         why = f"driver {smi.version} works, and branch {wishes.branch} or newer is enough"
-        return Plan("leave", why, gpu_names, wishes.branch, warnings=_card_warnings(cards))
+        return Plan(action="leave", why=why, cards=gpu_names, branch=wishes.branch, warnings=_card_warnings(cards))
     _refuse_guest(facts, smi, wishes)
     if not devices:
         raise DrafthouseError(_no_gpu(facts))
@@ -52,12 +59,14 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     is_open = _kernel_modules(cards, wishes, problems)
     reboot_reason = _reboot_reason(facts, smi, wishes)
     problems += _broken_driver_problems(facts, smi, wishes, is_open)
+    why = reboot_reason or _install_reason(facts, smi, wishes)
+    plan = Plan(action="install", why=why, cards=gpu_names, branch=wishes.branch, open=is_open)
     if reboot_reason:
-        plan = Plan("reboot", reboot_reason, gpu_names, wishes.branch, is_open, reboot=True)
+        plan.action = "reboot"
+        plan.reboot = True
         if wishes.reboot == "never":
             problems.append(_reboot_needed(reboot_reason))
     else:
-        plan = Plan("install", _install_reason(facts, smi, wishes), gpu_names, wishes.branch, is_open)
         # A driver that the kernel has loaded stays in use until a reboot.
         plan.reboot = bool(facts["loaded"]) or "nouveau" in facts["modules"]
         add_packages(plan, facts, wishes, problems)
@@ -103,6 +112,7 @@ def _refuse_guest(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
 
 
 def _no_gpu(facts: DriverFacts) -> Problem:
+    """The problem of a machine without a GPU for itself: all are passed through to virtual machines, or none exists."""
     passed_through = [device["address"] for device in facts["pci"]]
     if passed_through:
         return Problem(
@@ -121,7 +131,10 @@ def _no_gpu(facts: DriverFacts) -> Problem:
 
 
 def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
-    """True to install the open kernel modules, False for the proprietary ones; append to ``problems``."""
+    """True to install the open kernel modules, False for the proprietary ones; append to ``problems``.
+
+    The wish decides (true, false), else the GPUs do (auto). GPUs that CUDA 13 does not support count only for auto.
+    """
     usable = [card for card in cards if card.cuda13]
     if not usable:
         problems.append(
@@ -207,11 +220,16 @@ def _open_only(cards: Iterable[Card]) -> list[Card]:
 
 
 def _card_names(cards: Iterable[Card]) -> str:
+    """The GPUs as text for a message."""
     return ", ".join(map(str, cards))
 
 
 def _reboot_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
-    """The reason why a reboot suffices (the installed driver is right, the running one is not), else ''."""
+    """The reason why a reboot suffices (the installed driver is right, the running one is not), else ''.
+
+    1. Kernel module and library differ: if the installed driver is new enough, and is not the one that runs.
+    2. Else nvidia-smi exists and fails: if the driver on disk is new enough, and the loaded one, if any, is not.
+    """
     loaded = facts["loaded"]
     on_disk = str(facts["module_on_disk"])
     if smi.mismatch:
@@ -242,7 +260,8 @@ def _running_module(facts: DriverFacts) -> str:
 def _broken_driver_problems(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
     """The problem that the right driver runs but shows no GPU, for a known cause; installing would not help."""
     loaded = facts["loaded"]
-    version, explanation = str(loaded.get("version", "")), known_message(smi.text)
+    version = str(loaded.get("version", ""))
+    explanation = known_message(smi.text)
     is_right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
     if smi.mismatch or explanation is None or not is_right or branch_of(version) < wishes.branch:
         return []
@@ -257,6 +276,7 @@ def _broken_driver_problems(facts: DriverFacts, smi: Smi, wishes: Wishes, is_ope
 
 
 def _reboot_needed(why: str) -> Problem:
+    """The problem that only a reboot helps, and the settings allow none."""
     return Problem(
         "reboot-required",
         why,
@@ -266,6 +286,7 @@ def _reboot_needed(why: str) -> Problem:
 
 
 def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
+    """What is wrong with the driver that the machine has, as the plan's reason."""
     loaded = facts["loaded"]
     if smi.works:
         return f"driver {smi.version} is older than branch {wishes.branch}"
@@ -281,6 +302,7 @@ def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
 
 
 def _add_foreign_driver(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+    """Add the problem of a driver from NVIDIA's .run file, and that of packages which somebody else put on hold."""
     if facts["runfile"]:
         problems.append(
             Problem(
@@ -303,13 +325,15 @@ def _add_foreign_driver(facts: DriverFacts, wishes: Wishes, problems: list[Probl
 
 
 def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+    """Add a warning to the plan, or a problem, where Secure Boot would refuse modules that DKMS signs."""
     if not facts["secure_boot"] or facts["module_key_enrolled"]:
         return
     on_ubuntu = facts["os"]["id"] == "ubuntu"
     if wishes.source == "distribution" and on_ubuntu:
         return  # Canonical signs these modules
     found = "Secure Boot is on, but no module signing key of this machine is enrolled"
-    make_key, signed = "dkms generate_mok", ""
+    make_key = "dkms generate_mok"
+    signed = ""
     if on_ubuntu:
         make_key = "update-secureboot-policy --new-key"
         signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution"
@@ -331,6 +355,7 @@ def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: l
 
 
 def _add_gpu_users(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
+    """Add the problem of processes that use a GPU, unless the wishes accept that they crash."""
     users = gpu_users(facts)
     if not users or wishes.force:
         return
@@ -347,10 +372,12 @@ def _add_gpu_users(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: lis
 
 
 def _card_warnings(cards: Iterable[Card]) -> list[str]:
+    """A sentence for each GPU that CUDA 13 does not support."""
     return [f"{card}: CUDA 13 has dropped it, engines will not use it" for card in cards if not card.cuda13]
 
 
 def _nvswitch_warnings(facts: DriverFacts) -> list[str]:
+    """A sentence about the fabric manager, which NVSwitch devices need; [] without such devices."""
     if not facts.get("nvswitches"):
         return []
     return [
@@ -360,9 +387,12 @@ def _nvswitch_warnings(facts: DriverFacts) -> list[str]:
 
 
 def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
-    """The state after the installation. Raises DrafthouseError if the driver does not work and no reboot helps.
+    """The state after the installation, with facts read anew.
 
-    ``rebooted``: the machine was rebooted after the installation, so a second reboot would not help.
+    1. The driver works and is new enough: no reboot is needed.
+    2. No reboot helps, as the machine was just ``rebooted`` or Secure Boot refuses the module: DrafthouseError.
+    3. The settings allow no reboot: DrafthouseError.
+    4. Else a reboot is needed.
     """
     smi = read_smi(facts["smi"])
     if smi.works and branch_of(smi.version) >= wishes.branch:

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 
 from ...core.errors import DrafthouseError, Problem
 
-FAMILIES = (4, 6)
-INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"
+FAMILIES = (4, 6)  # IP versions
+INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"  # our chains
 OURS = (DOCKER, INPUT)
-PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}
-SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600
+PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}  # the chain that jumps to ours
+SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600  # after which unconfirmed rules are reverted
 _MAX_CONNECTIONS = 65535
 _MAX_RATE = 2500  # new connections per second; hashlimit accepts a burst of at most 10,000
-_BURST = 4  # times the rate: the new connections that a client may open at once
+_BURST = 4  # a factor: a client may open this many times its connections per second at once
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -52,7 +52,7 @@ class Wishes:
 class Session:
     """The SSH connection of this process, from sshd's variable ``SSH_CONNECTION``."""
 
-    client: str
+    client: str  # IP address, as the next but one
     client_port: int
     server: str
     server_port: int
@@ -65,11 +65,11 @@ class Session:
 
 @dataclass(frozen=True)
 class Ours:
-    """Our part of an IP family's filter table: rules by chain, jumps, and whether ``DOCKER-USER`` exists."""
+    """Our part of an IP family's filter table."""
 
-    rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rules: Mapping[str, Sequence[str]] = field(default_factory=dict)  # lines of iptables-save, by our chain
     jumps: Sequence[tuple[str, str, int]] = ()  # (parent chain, our chain, rule number in the parent from 1)
-    docker_user: bool = False
+    docker_user: bool = False  # the chain ``DOCKER-USER`` exists
 
 
 def wishes(
@@ -83,9 +83,10 @@ def wishes(
     group: Sequence[str] = (),
     group_ports: Sequence[str] = (),
 ) -> Wishes:
-    """The validated wishes. Raises DrafthouseError with all invalid settings.
+    """The validated wishes, in the order and sense of `Wishes`. Raises DrafthouseError with all invalid settings.
 
-    ``ssh_ports`` are the ports that SSH listens on. Filtering one of them is refused.
+    ``ssh_ports`` are the ports that SSH listens on. Filtering one of them is refused. ``group_ports`` count only with a
+    group.
     """
     ports = [*ports, *closed_ports]
     problems = _port_problems(ports, set(ssh_ports))
@@ -99,14 +100,14 @@ def wishes(
     if problems:
         raise DrafthouseError(problems)
     return Wishes(
-        tuple(sorted(set(ports))),
-        networks,
-        tuple(sorted(set(docker_interfaces))),
-        tuple(sorted(set(closed_ports))),
-        connections,
-        rate,
-        group_networks,
-        tuple(group_ports) if group_networks else (),
+        ports=tuple(sorted(set(ports))),
+        allow=networks,
+        docker_interfaces=tuple(sorted(set(docker_interfaces))),
+        closed=tuple(sorted(set(closed_ports))),
+        connections=connections,
+        rate=rate,
+        group=group_networks,
+        group_ports=tuple(group_ports) if group_networks else (),
     )
 
 
@@ -161,6 +162,7 @@ def _interface_problems(names: Iterable[str]) -> list[Problem]:
 
 
 def _limit_problems(setting: str, value: int, maximum: int) -> list[Problem]:
+    """The problem of a limit per client that is out of range, else []."""
     if 0 <= value <= maximum:
         return []
     needed = f"a number from 0 (no limit) to {maximum}"
@@ -215,11 +217,15 @@ def trial_problems(seconds: int) -> list[Problem]:
 
 
 def rules(wished: Wishes, family: int) -> list[str]:
-    """The rules of one IP family, as iptables-save prints them: published ports first, then the machine's ports."""
+    """The rules of one IP family, as iptables-save prints them.
+
+    The order counts, as the first rule that matches decides: published ports, the hosts of the group, the machine's own
+    ports, the group's ranges.
+    """
     sources = [_source(network) for network in wished.allow if network.version == family]
     allowed = dict.fromkeys(wished.ports, sources)
     for port in wished.closed:
-        allowed[port] = []
+        allowed[port] = []  # nobody from outside
     lines: list[str] = []
     for port in wished.ports:
         lines += _docker_rules(wished, allowed[port], port)
@@ -234,11 +240,12 @@ def rules(wished: Wishes, family: int) -> list[str]:
 
 
 def _source(network: Network) -> str:
-    # iptables-save prints nothing for "from anywhere".
+    """The condition of a rule for clients in a network, with a blank behind it; iptables-save prints none for all."""
     return f"-s {network} " if network.prefixlen else ""
 
 
 def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
+    """The rules of a published port: clients of ``sources`` and our containers may reach it, nobody else."""
     to_port = f"--ctorigdstport {port} --ctdir ORIGINAL"
     # DNAT matches only packets to a published port, not the containers' requests to that port of other machines.
     published = f"-p tcp -m conntrack --ctstate DNAT {to_port}"
@@ -254,6 +261,7 @@ def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str
 
 
 def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
+    """The rules of a port of the machine: itself, our containers and, within limits, ``sources`` may reach it."""
     to_port = f"-p tcp -m tcp --dport {port}"
     lines = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *wished.docker_interfaces)]
     if sources:
@@ -269,6 +277,7 @@ def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[
     of a connection is checked. If it is dropped, the client's TCP sends it again a second later.
     """
     new_connection = f"-A {INPUT} {to_port} --tcp-flags FIN,SYN,RST,ACK SYN"
+    # For hashlimit a mask of 32 bits is the default, which iptables-save does not print.
     mask, srcmask = (32, "") if family == 4 else (64, "--hashlimit-srcmask 64 ")
     lines = []
     if wished.connections:
@@ -298,7 +307,10 @@ def restore_text(lines: Sequence[str]) -> str:
 
 
 def ours(saved: str) -> Ours:
-    """Our part of the output of `iptables-save -t filter` of one IP family."""
+    """Our part of ``saved``, the output of `iptables-save -t filter` of one IP family.
+
+    A jump counts only without a condition: one with a condition would not send all packets to our chain.
+    """
     rules_by_chain: dict[str, list[str]] = {}
     jumps: list[tuple[str, str, int]] = []
     rule_counts: dict[str, int] = {}
@@ -322,8 +334,8 @@ def ours(saved: str) -> Ours:
 
 def in_place(present: Ours, wanted: Sequence[str]) -> bool:
     """True if our chains hold exactly the rules ``wanted``, and their parents' first rules jump to them once."""
-    target = would_be(present, wanted)
-    return present.rules == target.rules and sorted(present.jumps) == sorted(target.jumps)
+    after = would_be(present, wanted)
+    return present.rules == after.rules and sorted(present.jumps) == sorted(after.jumps)
 
 
 def shown(present: Ours) -> str:
@@ -343,17 +355,19 @@ def would_be(present: Ours, wanted: Sequence[str]) -> Ours:
         jumps.append((PARENT_OF[DOCKER], DOCKER, 1))
     by_chain: dict[str, list[str]] = {DOCKER: [], INPUT: []}
     for line in wanted:
-        by_chain[line.split()[1]].append(line)
+        _, chain, *_ = line.split()
+        by_chain[chain].append(line)
     return Ours(by_chain, tuple(jumps), present.docker_user)
 
 
 def session(text: str | None) -> Session | None:
     """Parse ``SSH_CONNECTION`` (client, its port, server, its port); None if it is missing or invalid."""
-    words = (text or "").split()
     try:
-        client, server = words[0].split("%")[0], words[2].split("%")[0]
-        connection = Session(client, int(words[1]), server, int(words[3]))
+        client, client_port, server, server_port = (text or "").split()[:4]
+        # Behind % is the interface of a link-local address.
+        client = client.partition("%")[0]
+        connection = Session(client, int(client_port), server.partition("%")[0], int(server_port))
         ipaddress.ip_address(client)
-    except (IndexError, ValueError):
+    except ValueError:
         return None
     return connection
