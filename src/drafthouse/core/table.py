@@ -10,7 +10,8 @@ WHOLE = 10_000
 #: The width where the output is a pipe, which has none.
 PIPED = 100
 _NARROWEST = 40
-_LEAST, _NARROW = 12, 5  # least widths of a column: where long names are broken, and where any word may be
+#: Least widths of a column: where long names are broken, and where any word may be.
+_LEAST, _NARROW = 12, 5
 #: A name that is longer than its column is broken after one of these characters.
 _BREAKS = "/-._,"
 
@@ -68,7 +69,9 @@ def _cut_widths(longest: Sequence[int], least: Sequence[int], room: int) -> list
     def cut(most: int) -> list[int]:
         return [min(width, max(most, low)) for width, low in zip(longest, least, strict=True)]
 
-    fits, too_wide = 0, max(longest) + 1  # bisect between these two maxima
+    # Bisect between a maximum that fits and one that is too wide.
+    fits = 0
+    too_wide = max(longest) + 1
     while too_wide - fits > 1:
         middle = (fits + too_wide) // 2
         if sum(cut(middle)) <= room:
@@ -96,7 +99,7 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a cell that is ``width`` characters wide."""
+    """The lines of a cell that is ``width`` characters wide; a longer word is broken, if possible after a `_BREAKS`."""
     lines = [""]
     for word in text.split():
         rest = word
@@ -115,4 +118,5 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
+    """True for a number, also with separators, a percent sign or an x."""
     return text[:1].isdigit() and not text.strip("0123456789.,%x")

@@ -261,7 +261,8 @@ def _free_port(taken_port: int) -> int:
     for port in [*range(max(taken_port, 1024) + 1, min(taken_port + 100, _MOST_PORT)), 0]:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((LOOPBACK, port))
-            return int(probe.getsockname()[1])
+            _, free_port = probe.getsockname()  # bind() chooses one for port 0
+            return int(free_port)
     return PORT
 
 
