@@ -111,6 +111,7 @@ def run_until_stopped(
     while (status := child.poll()) is None and not stop.received:
         sleep(POLL_S)
     if not stop.received:
+        # A negative status: a signal ended the command.
         return status if status is not None and status >= 0 else INTERRUPTED
     on_stop()
     # A terminal sends Ctrl-C to the command too, `kill` does not: wait a moment, then send it.

@@ -108,15 +108,7 @@ def check(data: object, shape: Shape, findings: Findings, path: str = "") -> boo
     if isinstance(shape, Map):
         _check_map(data, shape, findings, path)
     elif isinstance(shape, Table):
-        if _is_mapping(data, findings, path):
-            for name, entry in data.items():  # type: ignore[attr-defined]  # _is_mapping has looked
-                if not _is_name(name, findings, path):
-                    continue
-                if shape.names and not shape.names.fits(name):
-                    findings.add(
-                        "wrong-format", _join(path, name), f"the key {name!r}", shape.names.needed, "correct the key"
-                    )
-                check(entry, shape.entries, findings, _join(path, name))
+        _check_table(data, shape, findings, path)
     elif isinstance(shape, List):
         if isinstance(data, list):
             for number, item in enumerate(data):
@@ -167,6 +159,19 @@ def _is_name(key: object, findings: Findings, path: str) -> bool:
         return True
     findings.add("wrong-type", _join(path, key), f"a name that is {_show(key)}", "text", "put it in quotes")
     return False
+
+
+def _check_table(data: object, shape: Table, findings: Findings, path: str) -> None:
+    """Add the problems of a mapping with free names: of the names, and of the entries."""
+    if not _is_mapping(data, findings, path):
+        return
+    assert isinstance(data, Mapping)
+    for name, entry in data.items():
+        if not _is_name(name, findings, path):
+            continue
+        if shape.names and not shape.names.fits(name):
+            findings.add("wrong-format", _join(path, name), f"the key {name!r}", shape.names.needed, "correct the key")
+        check(entry, shape.entries, findings, _join(path, name))
 
 
 def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:

@@ -251,10 +251,11 @@ def _forms_of(secret: str) -> set[str]:
 
 def _in_base64(raw: bytes) -> Iterator[str]:
     """Yield the base64 characters that ``raw`` alone determines inside a longer text, at each of 3 alignments."""
-    for before in range(3):
-        # A character of base64 holds 6 bits. Those at either end that also hold bits of the neighbours are left out.
+    # A character of base64 holds 6 bits, a byte 8. The characters at either end that also hold bits of the neighbours
+    # are left out; with one byte before ``raw`` (8 bits) these are the first two.
+    for before, first in ((0, 0), (1, 2), (2, 3)):
         encoded = base64.b64encode(b"\0" * before + raw).decode()
-        yield encoded[{0: 0, 1: 2, 2: 3}[before] : (before + len(raw)) * 8 // 6]
+        yield encoded[first : (before + len(raw)) * 8 // 6]
 
 
 def _dense_forms_of(secret: str) -> Iterator[tuple[str, int]]:
@@ -274,7 +275,7 @@ def _dense_forms_of(secret: str) -> Iterator[tuple[str, int]]:
         if text != raw.hex().encode():  # hexadecimal digits are not encoded as such once more
             forms.add(text.hex())
     forms |= {form.upper() for form in forms if re.fullmatch(r"[0-9a-f]+", form)}
-    # Base32 has five alignments.
+    # Base32 has five alignments, as a character holds 5 bits. The first ones, with bits of a neighbour, are left out.
     for before in range(5):
         shifted = base64.b32encode(b"\0" * before + raw).decode()
         forms.add(shifted[(8 * before + 4) // 5 :].rstrip("="))

@@ -53,10 +53,15 @@ def _widths(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
     longest_cell = [max(map(len, column)) for column in cells]
     longest_word = [max(map(len, " ".join(column).split()), default=0) for column in cells]
     broken = [min(word, _LEAST) for word in longest_word[1:]]
-    # The least widths, tried in turn: wrap all columns but the first; wrap the first too; break long names instead; do
-    # both; break any word. Words of the first column are never broken, because users copy them.
-    steps = ([longest_cell[0], *longest_word[1:]], longest_word, [longest_cell[0], *broken], [longest_word[0], *broken])
-    for least in (*steps, [longest_word[0], *[_NARROW] * len(broken)]):
+    # The least widths, tried in turn. Words of the first column are never broken, because users copy them.
+    steps = (
+        [longest_cell[0], *longest_word[1:]],  # wrap all columns but the first
+        longest_word,  # wrap the first too
+        [longest_cell[0], *broken],  # break long names instead
+        [longest_word[0], *broken],  # do both
+        [longest_word[0], *[_NARROW] * len(broken)],  # break any word
+    )
+    for least in steps:
         widths = _cut_widths(longest_cell, least, room)
         if sum(widths) <= room:
             break

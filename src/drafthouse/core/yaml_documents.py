@@ -97,6 +97,7 @@ class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
+        self._checked_mappings: set[int] = set()  # ids of their nodes
 
     # PyYAML calls this and `ascend_resolver` around every node, whether the parser is in C or in Python.
     def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
@@ -122,9 +123,8 @@ class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Raise for a repeated key, once for each mapping and before merge keys (`<<`) are expanded into it."""
-        checked: set[int] = self.__dict__.setdefault("_looked_at", set())
-        if id(node) not in checked:
-            checked.add(id(node))
+        if id(node) not in self._checked_mappings:
+            self._checked_mappings.add(id(node))
             keys: set[str] = set()
             for key_node, _ in node.value:
                 if not isinstance(key_node, yaml.ScalarNode):

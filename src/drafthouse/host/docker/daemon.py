@@ -151,13 +151,22 @@ class Daemon:
             return result
         # The text that the engine started with; after a killed run that is the one in the record.
         working_text = plan.before if old_text is None else old_text
-        result.backup = self._write(plan, working_text)
+        result.backup = self._carry_out(plan, working_text, ours)
+        self._confirm_data_root(wishes)
+        return result
+
+    def _carry_out(self, plan: Plan, working_text: str, ours: Settings) -> str:
+        """Write the planned file, restart the engine, and close the record; return the path of the old file's copy.
+
+        If the engine does not start, ``working_text`` and our part before the change are restored, and DrafthouseError
+        is raised.
+        """
+        backup = self._write(plan, working_text)
         reason = self._restart()
         if reason:
             self._restore(working_text, ours, reason)
         self._write_record(plan.ours)
-        self._confirm_data_root(wishes)
-        return result
+        return backup
 
     def take_out(self, check: bool) -> bool:
         """Remove our settings and the record after the engine was removed; return True if there was a record."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _VGPU = re.compile(r"^GRID |-\d+[ABCQ](?:ME)?$")
 
 
-class Left(TypedDict):
+class Settled(TypedDict):
     """The state after an installation (`settle`)."""
 
     version: str  # of the driver that runs; '' if none does before the reboot
@@ -386,7 +386,7 @@ def _nvswitch_warnings(facts: DriverFacts) -> list[str]:
     ]
 
 
-def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
+def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Settled:
     """The state after the installation, with facts read anew.
 
     1. The driver works and is new enough: no reboot is needed.

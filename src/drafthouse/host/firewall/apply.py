@@ -21,7 +21,7 @@ from ...core.files import replace_file, text_in
 from ...core.procfs import parent_of
 from ..docker.dockerd_flags import option
 from . import rules as firewall
-from .means import FirewallFacts, docker_backend
+from .means import FirewallMeans, docker_backend
 
 PROGRAM = "/usr/local/sbin/drafthouse-firewall"
 UNITS = "/etc/systemd/system"
@@ -84,7 +84,7 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def read_firewall(answers: Mapping[int, Output]) -> FirewallFacts:
+def read_firewall(answers: Mapping[int, Output]) -> FirewallMeans:
     """The facts about the firewall of this machine; ``answers`` are the outputs of `save_output` by IP family.
 
     Of two errors of iptables-save the first counts.
@@ -98,7 +98,7 @@ def read_firewall(answers: Mapping[int, Output]) -> FirewallFacts:
         elif answer.status != 0:
             failing = failing or answer.why
     backend, source = _docker_backend()
-    return FirewallFacts(
+    return FirewallMeans(
         root=os.geteuid() == 0,
         missing=tuple(missing),
         failing=failing,

@@ -33,8 +33,8 @@ def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class FirewallFacts:
-    """The facts about a machine's firewall."""
+class FirewallMeans:
+    """What a machine has to write firewall rules with."""
 
     root: bool = True  # this user is root
     missing: tuple[str, ...] = ()  # iptables, ip6tables
@@ -44,7 +44,7 @@ class FirewallFacts:
     own_nftables: tuple[str, ...] = ()  # nftables' tables; read only if iptables is missing
 
 
-def refusals(facts: FirewallFacts) -> list[Problem]:
+def refusals(facts: FirewallMeans) -> list[Problem]:
     """The reasons why Drafthouse cannot write rules for this firewall; [] if it can."""
     problems = []
     if not facts.root:
@@ -71,7 +71,7 @@ def refusals(facts: FirewallFacts) -> list[Problem]:
     return problems + _iptables_problems(facts)
 
 
-def _iptables_problems(facts: FirewallFacts) -> list[Problem]:
+def _iptables_problems(facts: FirewallMeans) -> list[Problem]:
     """The problem of iptables that is missing or fails, else []; an error without root means only the missing root."""
     missing = f"no {' and no '.join(facts.missing)}"
     if facts.missing and facts.own_nftables:

@@ -31,13 +31,13 @@ _NO_GATEWAY = "drafthouse_gateway is not set"
 def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that the gateway accepts requests with the API key and no others."""
     settings = resolved["gateway"]
-    probe = facts["gateway"]
+    answers = facts["gateway"]
     if not settings:
         return not_here(_NO_GATEWAY)
-    if probe["problem"]:
-        return of_problem(probe["problem"])
+    if answers["problem"]:
+        return of_problem(answers["problem"])
     needed = "TLS, 401 without the key, 200 with it, 404 for every other path"
-    if probe["paths"] and (open_paths := probe["paths"]["open"]):
+    if answers["paths"] and (open_paths := answers["paths"]["open"]):
         do = "run site.yml --tags gateway, which rewrites its files"
         return fail(f"without a key it lets through {', '.join(route['path'] for route in open_paths)}", needed, do)
     return ok(f"port {settings['port']} answers correctly", needed)
@@ -47,14 +47,14 @@ def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
 def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that the gateway's certificate does not expire soon: a failure without one, a warning shortly before."""
     settings = resolved["gateway"]
-    probe = facts["gateway"]
+    answers = facts["gateway"]
     if not settings:
         return not_here(_NO_GATEWAY)
     needed = f"a certificate valid for {_CERTIFICATE_WARNS_DAYS:.0f} days or more"
-    if probe["not_after"] is None:
+    if answers["not_after"] is None:
         do = "run site.yml --tags gateway, which renews it; see also the check 'clock'"
-        return fail(probe["tls_error"] or "no certificate was presented", needed, do)
-    days_left = (probe["not_after"] - facts["clock"]["time"]) / _DAY_S
+        return fail(answers["tls_error"] or "no certificate was presented", needed, do)
+    days_left = (answers["not_after"] - facts["clock"]["time"]) / _DAY_S
     if days_left >= _CERTIFICATE_WARNS_DAYS:
         return ok(f"it ends in {days_left:,.0f} days", needed)
     do = "run site.yml --tags gateway"
@@ -67,14 +67,14 @@ def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
 def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that Prometheus scrapes all its targets; skipped on a problem while the profile is not served."""
     expected = monitoring_of(resolved)
-    probe = facts["monitoring"]
+    answers = facts["monitoring"]
     if not expected["prometheus"]:
         return not_here("drafthouse_monitoring is not set")
-    if probe["problem"] and not served_arm(resolved, facts["served"]):
+    if answers["problem"] and not served_arm(resolved, facts["served"]):
         return not_here("this profile is not being served, so there is nothing to read")
-    if probe["problem"]:
-        return of_problem(probe["problem"])
-    summary = f"{', '.join(expected['jobs'])} read, {count(probe['rules'], 'rule')} evaluated"
+    if answers["problem"]:
+        return of_problem(answers["problem"])
+    summary = f"{', '.join(expected['jobs'])} read, {count(answers['rules'], 'rule')} evaluated"
     return ok(summary, "a Prometheus that reads all its targets and evaluates its rules")
 
 

@@ -116,23 +116,23 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
 
     A problem of the attempt itself is only a warning: it says nothing about the ports.
     """
-    probe = facts["outside"]
+    attempt = facts["outside"]
     needed = "open for drafthouse_allow_cidrs only"
-    if problem := probe.get("problem"):
+    if problem := attempt.get("problem"):
         return of_problem(problem, WARN)
-    if not probe["doors"]:
-        return not_here(probe["why"])
+    if not attempt["doors"]:
+        return not_here(attempt["why"])
     mistakes = []
     results = []
-    first_address = probe["doors"][0]["address"]
-    for door in probe["doors"]:
+    first_address = attempt["doors"][0]["address"]
+    for door in attempt["doors"]:
         wanted = _wanted_state(resolved, door["is"], door["source"])
         state = _door_state(door["answers"])
         results.append(f"{door['port']} {state}")
         # The other machine may have no route to a second address (IPv6): a closed door there proves nothing.
         if wanted and state != wanted and (door["answers"] or door["address"] == first_address):
             mistakes.append(f"{door['address']} port {door['port']} is {state}, not {wanted}")
-    client = f"from {probe['from']} ({probe['doors'][0]['source'] or 'of an unknown address'})"
+    client = f"from {attempt['from']} ({attempt['doors'][0]['source'] or 'of an unknown address'})"
     if mistakes:
         do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; check that both run"
         return fail(f"{client}: {'; '.join(mistakes)}", needed, do)

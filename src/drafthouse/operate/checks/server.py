@@ -112,16 +112,16 @@ def key_required(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Find
     3. No answer, or not healthy yet: skipped. Any other answer: failed.
     """
     needed = "401 or 403 to a request without the key"
-    probe = facts["asked"]
+    answers = facts["asked"]
     if not resolved["engine"]["has_key"]:
         if resolved["gateway"]:
             return not_here(f"{resolved['engine']['name']} has no authentication; the gateway in front of it does")
         do = "set drafthouse_gateway: true; until then keep it on loopback and use make tunnel"
         return warn(f"{resolved['engine']['name']} has no authentication", "a gateway with authentication", do)
-    answer = probe["without_key"]
+    answer = answers["without_key"]
     if answer["status"] in (401, 403):
         return ok(f"{answer['status']} without it", needed)
-    if answer["status"] is None or probe["health"]["status"] != 200:
+    if answer["status"] is None or answers["health"]["status"] != 200:
         return not_here(f"it does not answer yet: {answer['error'] or answer['status']}")
     return fail(f"{answer['status']} to a chat request without the key", needed, _MAKE)
 
@@ -160,36 +160,37 @@ def engine_answers(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Fi
 
     1. Not healthy: see `_not_ready`.
     2. The API key cannot be read, so no chat was requested: skipped.
-    3. The key is refused, the model is not in the engine's list, or an answer has no tokens: failed.
+    3. The key is refused, the model is not in the engine's list, no chat was requested, or an answer has no tokens:
+       failed.
     4. Else ok.
     """
-    probe = facts["asked"]
+    answers = facts["asked"]
     model = resolved["target"]["served_name"]
     needed = f"tokens from the model '{model}'"
-    if probe["health"]["status"] != 200:
+    if answers["health"]["status"] != 200:
         return _not_ready(resolved, facts, server, needed)
     if facts["key"]["problem"]:
         return not_here("it runs; not tested without the API key")
-    models = probe["with_key"]
+    models = answers["with_key"]
     # An engine that lists its models without a key refuses a wrong key only in the chat request.
-    for answer in (models, *probe["chats"]):
+    for answer in (models, *answers["chats"]):
         if answer["status"] in (401, 403):
             do = f"{_MAKE}: it was started with a different key"
             return fail(f"{answer['status']} with the key of {resolved['key_file']}", needed, do)
     if model not in models["models"]:
         found = models["error"] or f"it serves {', '.join(models['models']) or 'nothing'}"
         return fail(found, needed, f"stop what listens on port {resolved['site']['port']}; {_MAKE}")
-    if not probe["chats"]:
+    if not answers["chats"]:
         return fail("no answer: not asked", needed, _LOGS_OR_MAKE)
     tokens = 0
     seconds = 0.0
-    for chat in probe["chats"]:
+    for chat in answers["chats"]:
         if not chat["tokens"]:
             found = f"{chat['status'] or 'no answer'}: {chat['error'] or 'an answer without tokens'}"
             return fail(found, needed, _LOGS_OR_MAKE)
         tokens += chat["tokens"]
         seconds += chat["seconds"]
-    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(probe['chats']), 'request')}", needed)
+    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(answers['chats']), 'request')}", needed)
 
 
 def _not_ready(resolved: Run, facts: DoctorFacts, server: ServedFacts, needed: str) -> Finding:
@@ -218,27 +219,27 @@ def speculation(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Findi
        lookup, which drafts only text that repeats; else failed.
     """
     needed = "draft counters that increase while it answers"
-    probe = facts["asked"]
+    answers = facts["asked"]
     arm = server["arm"]
-    if not any(chat["tokens"] for chat in probe["chats"]):
+    if not any(chat["tokens"] for chat in answers["chats"]):
         return not_here("the engine does not answer")
-    before, after = parse_counters(probe["before"]), parse_counters(probe["after"])
+    before, after = parse_counters(answers["before"]), parse_counters(answers["after"])
     increase = difference(before, after)
-    drafted = _draft_tokens(increase, probe["chats"])
-    requests = count(len(probe["chats"]), "request")
+    drafted = _draft_tokens(increase, answers["chats"])
+    requests = count(len(answers["chats"]), "request")
     if arm != SPECULATIVE:
         if drafted:
             return fail(f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not draft", _MAKE)
         return not_here(f"the {arm} arm is served: the verdict, serve_arm or the watchdog chose it")
     if drafted:
-        return ok(f"{_draft_summary(drafted, increase, probe['chats'])} in {requests}", needed)
+        return ok(f"{_draft_summary(drafted, increase, answers['chats'])} in {requests}", needed)
     if drafted is None:
         do = "read its counters manually"
         if how := engine_of(resolved["engine"]["id"]).see_drafts:
             do += f": {how}"
-        why = probe["counters_error"] or "no such lines"
+        why = answers["counters_error"] or "no such lines"
         return warn(f"no drafts visible in counters or answers: {why}", needed, do)
-    if probe["speculates"] is False:
+    if answers["speculates"] is False:
         found = "none of its slots speculates: it runs without speculation"
     elif not after["present"]:
         found = "it has no draft counters: it runs without speculation"
@@ -271,7 +272,8 @@ def _draft_tokens(increase: Counts | None, chats: Sequence[ChatAnswer]) -> float
 
     1. With counters: the greater of the counters' increase and the largest answer's number. It may be 0.
     2. With numbers in the answers only: their sum. It may be 0.
-    3. TensorRT-LLM's answers report tokens per step, not draft tokens: each answer above 1.0 counts as 1, none as None.
+    3. Else each answer with more than 1.0 tokens per step counts as 1, as TensorRT-LLM's report nothing else; None if
+       there is no such answer.
     """
     by_answers = [float(chat["draft_n"]) for chat in chats if chat["draft_n"] is not None]
     by_counters = None

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ContainerFacts,
         DockerFacts,
         DoctorFacts,
+        DoctorOrder,
         EnvironmentFacts,
         FamilyFacts,
         FirewallFacts,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
         LogFacts,
         MonitoringFacts,
         Options,
-        Order,
         ServedFacts,
         Space,
         WantedMonitoring,
@@ -76,7 +76,7 @@ _DIST_INFO = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info$")
 _BOX_ERRORS = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.SubprocessError)
 
 
-def read(order: Order, options: Options) -> DoctorFacts:
+def read(order: DoctorOrder, options: Options) -> DoctorFacts:
     """The facts of all requested parts; ``unread`` has the problem of each part that could not be read."""
     facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "not probed from outside"}}
     for part, read_part in _PARTS.items():
@@ -104,7 +104,7 @@ def _unread(error: BaseException) -> Problem:
 # --- GPU --------------------------------------------------------------------------------------------
 
 
-def _gpu(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _gpu(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """The facts of the part `gpu`; the kernel's log only for a profile with a GPU."""
     return {
         **_box(order, facts),
@@ -115,14 +115,14 @@ def _gpu(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
     }
 
 
-def _driver(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _driver(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """The fact ``driver``; {} without a GPU, or if an earlier part has read it."""
     if not order["gpu"] or "driver" in facts:
         return {}
     return {"driver": read_driver(options["sys"], options["proc"])}
 
 
-def _box(order: Order, facts: DoctorFacts) -> DoctorFacts:
+def _box(order: DoctorOrder, facts: DoctorFacts) -> DoctorFacts:
     """The fact ``box``; {} if an earlier part has read it."""
     if "box" in facts:
         return {}
@@ -140,7 +140,7 @@ def _box(order: Order, facts: DoctorFacts) -> DoctorFacts:
 # --- the runtime ------------------------------------------------------------------------------------
 
 
-def _runtime(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _runtime(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """The facts of the part `runtime`: Docker's, or those of the engine's environment and its logs."""
     common = _driver(order, options, facts)
     if order["site"]["runtime"] == "docker":
@@ -156,7 +156,7 @@ def _runtime(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
     return {**common, "environment": _environment(order), "logs": logs}
 
 
-def _environment(order: Order) -> EnvironmentFacts:
+def _environment(order: DoctorOrder) -> EnvironmentFacts:
     """The engine's Python environment in the process runtime; empty facts if it runs in Docker or is not installed.
 
     Package versions are read from the names of the folders with metadata: no program of the environment needs to run.
@@ -178,7 +178,7 @@ def _environment(order: Order) -> EnvironmentFacts:
     return environment
 
 
-def _docker(order: Order, prove_it: bool = False, devices: Sequence[str] = ()) -> DockerFacts:
+def _docker(order: DoctorOrder, prove_it: bool = False, devices: Sequence[str] = ()) -> DockerFacts:
     """Docker's facts; toolkit, CDI files and containers are examined for a profile with a GPU only.
 
     With ``prove_it`` a test container runs with the GPUs ``devices``, by index or UUID (all if empty).
@@ -206,7 +206,7 @@ def _docker(order: Order, prove_it: bool = False, devices: Sequence[str] = ()) -
     docker["toolkit"] = _toolkit()
     docker["cdi"] = _cdi(info.get("CDISpecDirs") or _CDI_FOLDERS)
     running = [container["name"] for container in containers if container["running"]]
-    if running:  # one is enough: what removes GPUs from containers removes them from all
+    if running:  # the first one stands for all
         output = _inside(api, running[0], "nvidia-smi", "-L")
         docker["inside"] = {"container": running[0], "output": output[:2000]}
     if prove_it:
@@ -283,14 +283,15 @@ def _cdi(folders: Sequence[str]) -> dict[str, str]:
     return driver_versions
 
 
-def _weights(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _weights(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
+    """The facts of the part `weights`, by the id of the weights."""
     return {"weights": {name: read_weights(Path(path)) for name, path in order["weights"].items()}}
 
 
 # --- the box ----------------------------------------------------------------------------------------
 
 
-def _box_part(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _box_part(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """The facts of the part `box`; the disk's at Drafthouse's folders and Docker's, or at / if there are none yet."""
     site = order["site"]
     paths = [site["home"], site["models_dir"], f"{site['home']}/logs", (facts.get("docker") or {}).get("root", "")]
@@ -319,7 +320,7 @@ def _clock() -> ClockFacts:
     return {"time": time.time(), "synchronised": synchronised, "controller": None}
 
 
-def _firewall(order: Order, wanted: bool) -> FirewallFacts:
+def _firewall(order: DoctorOrder, wanted: bool) -> FirewallFacts:
     """The firewall's rules, or why they are not read: Drafthouse does not manage it, it is not ``wanted``, no root."""
     if not order["site"]["manage_host"]:
         return {"not_here": "Drafthouse does not manage the firewall here (drafthouse_manage_host: false)"}
@@ -343,7 +344,7 @@ def _firewall(order: Order, wanted: bool) -> FirewallFacts:
 # --- the server -------------------------------------------------------------------------------------
 
 
-def _server(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _server(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """The facts of the part `server`. During a measurement or change no request is sent that could disturb it."""
     key_facts, key = read_served_key(order)
     if is_measured(Path(order["site"]["home"])):
@@ -380,7 +381,7 @@ def _monitoring(expected: WantedMonitoring) -> MonitoringFacts:
     return {"problem": None, "rules": state.rules}
 
 
-def _watchdog(order: Order) -> WatchdogFacts:
+def _watchdog(order: DoctorOrder) -> WatchdogFacts:
     """Whether the watchdog runs, and when it last saved its state (unix seconds; None: never); {} without one."""
     if "watchdog" not in order["site"]:
         return {}
@@ -392,7 +393,7 @@ def _watchdog(order: Order) -> WatchdogFacts:
     return {"runs": is_held(folder / "lock"), "written": written}
 
 
-def _served(order: Order, facts: DoctorFacts) -> list[ServedFacts]:
+def _served(order: DoctorOrder, facts: DoctorFacts) -> list[ServedFacts]:
     """All servers on the box, running or not: each is an arm (baseline or speculative) of some profile."""
     runtime = runtime_of(order["site"]["runtime"], order["site"]["home"])
     arms = []  # arm, profile, port and Docker's status of each
@@ -417,7 +418,7 @@ def _served(order: Order, facts: DoctorFacts) -> list[ServedFacts]:
     return servers
 
 
-def _programs(order: Order) -> dict[str, str]:
+def _programs(order: DoctorOrder) -> dict[str, str]:
     """By program in Drafthouse's supervisord.conf, the text of its section."""
     text = Supervisor(Path(order["site"]["home"]) / "supervisor").present_configuration()
     return {match["name"]: match["body"] for match in _PROGRAM.finditer(text)}
@@ -429,13 +430,13 @@ def _setting(body: str, name: str) -> str:
     return line[1] if line else ""
 
 
-def _outside(order: Order, options: Options, facts: DoctorFacts) -> DoctorFacts:
+def _outside(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """What another machine needs to try the box's ports. The attempts themselves are not made on the box."""
     session = firewall_box.session()
     return {"addresses": addresses(), "client": session.client if session else ""}
 
 
-_PARTS: Mapping[str, Callable[[Order, Options, DoctorFacts], DoctorFacts]] = {
+_PARTS: Mapping[str, Callable[[DoctorOrder, Options, DoctorFacts], DoctorFacts]] = {
     "gpu": _gpu,
     "runtime": _runtime,
     "weights": _weights,

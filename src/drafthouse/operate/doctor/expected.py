@@ -16,7 +16,7 @@ from ...profiles.monitoring_settings import local_address
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from drafthouse.operate.doctor.types import Order, WantedMonitoring
+    from drafthouse.operate.doctor.types import DoctorOrder, WantedMonitoring
     from drafthouse.profiles.resolved_types import Run
     from drafthouse.prompts.suite_types import RequestFields, Suite
 
@@ -27,7 +27,7 @@ ASKS = 3
 ASK_TOKENS = 48
 
 
-def order_of(resolved: Run, own_suite: Suite) -> Order:
+def order_of(resolved: Run, own_suite: Suite) -> DoctorOrder:
     """The data that is sent to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
     site = resolved["site"]
     gateway = resolved["gateway"]

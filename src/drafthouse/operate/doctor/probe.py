@@ -25,7 +25,14 @@ from ...serving.runtimes import runtime_of
 from .paths import ask_gateway_paths, ask_paths
 
 if TYPE_CHECKING:
-    from drafthouse.operate.doctor.types import ChatAnswer, EngineAnswers, GatewayFacts, HttpAnswer, KeyFacts, Order
+    from drafthouse.operate.doctor.types import (
+        ChatAnswer,
+        DoctorOrder,
+        EngineAnswers,
+        GatewayFacts,
+        HttpAnswer,
+        KeyFacts,
+    )
     from drafthouse.profiles.resolved_types import Gateway
     from drafthouse.prompts.suite_types import RequestFields
 
@@ -38,7 +45,7 @@ _CHAT = "/v1/chat/completions"
 _DRAFTING_WORDS = tuple({word for engine in DIALECTS.values() for word in engine.drafting_words})
 
 
-def read_served_key(order: Order) -> tuple[KeyFacts, str]:
+def read_served_key(order: DoctorOrder) -> tuple[KeyFacts, str]:
     """The problem of the API key's file (None if it is readable), and the key, which never leaves this process.
 
     The key is '' if the file has a problem.
@@ -49,7 +56,7 @@ def read_served_key(order: Order) -> tuple[KeyFacts, str]:
         return {"problem": error.problems[0].as_dict()}, ""
 
 
-def ask(order: Order, key: str, timeout_s: float) -> EngineAnswers:
+def ask(order: DoctorOrder, key: str, timeout_s: float) -> EngineAnswers:
     """The answers to the doctor's requests, each sent only if the answers before it allow.
 
     1. Health. Without an answer there is no further request.
@@ -173,7 +180,7 @@ def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> ChatAnsw
     }
 
 
-def ask_gateway(order: Order, gateway: Gateway, key: str) -> GatewayFacts:
+def ask_gateway(order: DoctorOrder, gateway: Gateway, key: str) -> GatewayFacts:
     """The gateway's problem, its open paths, and the end of its certificate, which is read in spite of a problem."""
     site = order["site"]
     certificate = order["certificate"]

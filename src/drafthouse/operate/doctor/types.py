@@ -33,13 +33,13 @@ class WantedMonitoring(TypedDict):
     open_ports: list[int]  # those of these ports that other machines may reach
 
 
-class Order(TypedDict):
+class DoctorOrder(TypedDict):
     """The data of a profile that the box needs (`expected.order_of`)."""
 
     profile: str  # its name
     gpu: bool  # its hardware is a GPU
     site: Site
-    ports: list[int]  # of the engine: one for each arm
+    ports: list[int]  # of the engine's arms
     engine: ResolvedEngine
     weights: dict[str, str]  # path by id
     open_paths: ResolvedOpenPaths
@@ -93,10 +93,10 @@ class EnvironmentFacts(TypedDict):
 
 
 class LogFacts(TypedDict):
-    """By program, the size limit of its log as supervisord writes it; and the bytes of all logs."""
+    """The logs of the programs that supervisord starts."""
 
-    bounds: dict[str, str]
-    bytes: int
+    bounds: dict[str, str]  # by program, the size limit of its log as supervisord writes it (20MB)
+    bytes: int  # of all logs together
 
 
 class LogConfig(TypedDict):
@@ -141,10 +141,10 @@ class ProofFacts(TypedDict, total=False):
 
 
 class DockerFacts(TypedDict, total=False):
-    """Docker's facts. ``error`` is why Docker does not respond; only ``root`` (its data folder, '') is set then."""
+    """Docker's facts. If it does not respond, only ``error`` and an empty ``root`` are set."""
 
-    error: str
-    root: str
+    error: str  # why it does not respond; '' if it does
+    root: str  # the folder of its images and containers
     version: str
     runtimes: list[str]  # names, such as runc and nvidia
     image: ImageFacts | None  # None: the engine's image is not on the box
@@ -234,11 +234,11 @@ class ChatAnswer(HttpAnswer):
 
 
 class OpenPath(TypedDict):
-    """A path that answers without the API key; ``gives`` is the catalogue's effect of the path, '' if not listed."""
+    """A path that answers without the API key."""
 
     path: str
-    gives: str
-    status: int
+    gives: str  # the catalogue's word for what it gives away; '' if the catalogue does not have the path
+    status: int  # of HTTP
 
 
 class PathFacts(TypedDict):
@@ -280,10 +280,10 @@ class MonitoringFacts(TypedDict, total=False):
 
 
 class WatchdogFacts(TypedDict, total=False):
-    """The watchdog: ``written`` is its last state in unix seconds (None: never); empty if no watchdog is set."""
+    """The watchdog; empty if none is set."""
 
     runs: bool
-    written: float | None
+    written: float | None  # when it last saved its state, in unix seconds; None: never
 
 
 Door = TypedDict("Door", {"address": str, "port": int, "is": int})
@@ -291,10 +291,10 @@ Door = TypedDict("Door", {"address": str, "port": int, "is": int})
 
 
 class Knocked(Door):
-    """A door after the attempt: whether it answered, and the other machine's address as the box sees it."""
+    """A door after the attempt."""
 
-    source: str
-    answers: bool
+    source: str  # the other machine's address on that route; '' if it has none
+    answers: bool  # it accepted a connection
 
 
 _From = TypedDict("_From", {"from": str}, total=False)
