@@ -31,10 +31,7 @@ _SUPERSEDED = Problem(
 
 
 def take_lock(
-    file: IO[Any] | int,
-    wait_s: float = math.inf,
-    waiting: Callable[[], None] | None = None,
-    shared: bool = False,
+    file: IO[Any] | int, wait_s: float = math.inf, waiting: Callable[[], None] | None = None, shared: bool = False
 ) -> bool:
     """Lock an open file or folder; return False if another process still holds it after ``wait_s`` seconds.
 

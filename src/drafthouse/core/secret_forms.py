@@ -48,15 +48,8 @@ _ANY_ESCAPE = re.compile(r"[\\%&\x1b]|0x")  # matches in every text that `_ESCAP
 _LINE_END = re.compile(r"\\*\r?\n[ \t]*")
 # The groups of `_ESCAPE` that hold a number, and the number's base.
 _BASES = (
-    ("code", 16),
-    ("long", 16),
-    ("byte", 16),
-    ("listed", 16),
-    ("octal", 8),
-    ("url", 16),
-    ("hex", 16),
-    ("number", 10),
-)
+    ("code", 16), ("long", 16), ("byte", 16), ("listed", 16), ("octal", 8), ("url", 16), ("hex", 16), ("number", 10),
+)  # fmt: skip
 _WORDS = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _NOT_DENSE = re.compile(r"[^A-Za-z0-9]+")
 _ASCII_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())

@@ -28,11 +28,7 @@ _OMITTED_KEYS = ("suites", "prompts", "box")
 
 
 def contents(
-    resolved: ResolvedProfile,
-    host: str,
-    checks: Sequence[Mapping[str, str]],
-    of_box: Mapping[str, str],
-    reports: Path,
+    resolved: ResolvedProfile, host: str, checks: Sequence[Mapping[str, str]], of_box: Mapping[str, str], reports: Path
 ) -> dict[str, str]:
     """By file name, all texts of the bundle. `write` redacts them; ``of_box`` comes redacted from the box.
 

@@ -52,10 +52,10 @@ class MachineFacts:
     """The facts of a machine that `decide` needs. Empty text or 0 means absent or unknown."""
 
     systemd: bool = True
-    os_id: str = ""  # of os-release, as the next three: ID
-    os_like: str = ""  # ID_LIKE
-    version: str = ""  # VERSION_ID
-    codename: str = ""  # that of Ubuntu for a system built on it
+    os_id: str = ""  # ID in os-release
+    os_like: str = ""  # ID_LIKE there: the systems that it is built on
+    version: str = ""  # VERSION_ID there
+    codename: str = ""  # of the release; that of Ubuntu for a system built on it
     architecture: str = ""  # as dpkg names it (amd64)
     answer: EngineVersion = field(default_factory=EngineVersion)  # /version on the engine's socket; {}: no answer
     rootless_answer: bool = False  # that engine runs without root

@@ -141,9 +141,5 @@ def _no_answer(name: str, words: str) -> Problem:
     """The problem that the engine did not answer about an image; ``words`` is the error's text."""
     do = "check `systemctl status docker` and `journalctl -u docker -n 50`"
     return Problem(
-        "docker-not-answering",
-        f"the container engine does not answer about {name}: {words}",
-        "its answer",
-        do,
-        "image",
+        "docker-not-answering", f"the container engine does not answer about {name}: {words}", "its answer", do, "image"
     )
