@@ -97,7 +97,8 @@ def gather(
 def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
     """A function that removes from a text all secrets that the box's environment and key files contain.
 
-    ``environ`` (default: this process's) is added to the environment of the box's first process, and goes before it.
+    ``environ`` (default: this process's) is added to the environment of the box's first process; of a variable in both
+    its value counts.
     """
     variables = {**first_environment(), **(os.environ if environ is None else environ)}
     return redactor(known_secrets(variables, key_files(home)))

@@ -21,7 +21,7 @@ INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"  # our chains
 OURS = (DOCKER, INPUT)
 PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}  # the chain that jumps to ours
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600  # after which unconfirmed rules are reverted
-_MAX_CONNECTIONS = 65535
+_MAX_CONNECTIONS = 65535  # of one client to one port
 _MAX_RATE = 2500  # new connections per second; hashlimit accepts a burst of at most 10,000
 _BURST = 4  # a factor: a client may open this many times its connections per second at once
 
@@ -52,9 +52,9 @@ class Wishes:
 class Session:
     """The SSH connection of this process, from sshd's variable ``SSH_CONNECTION``."""
 
-    client: str  # IP address, as the next but one
+    client: str  # IP address
     client_port: int
-    server: str
+    server: str  # IP address of this machine
     server_port: int
 
     @property
@@ -216,23 +216,23 @@ def trial_problems(seconds: int) -> list[Problem]:
     ]
 
 
-def rules(wished: Wishes, family: int) -> list[str]:
+def rules(access: Wishes, family: int) -> list[str]:
     """The rules of one IP family, as iptables-save prints them.
 
     The order counts, as the first rule that matches decides: published ports, the hosts of the group, the machine's own
     ports, the group's ranges.
     """
-    sources = [_source(network) for network in wished.allow if network.version == family]
-    allowed = dict.fromkeys(wished.ports, sources)
-    for port in wished.closed:
+    sources = [_source(network) for network in access.allow if network.version == family]
+    allowed = dict.fromkeys(access.ports, sources)
+    for port in access.closed:
         allowed[port] = []  # nobody from outside
     lines: list[str] = []
-    for port in wished.ports:
-        lines += _docker_rules(wished, allowed[port], port)
-    lines += [f"-A {INPUT} -s {host} -p tcp -j ACCEPT" for host in wished.group if host.version == family]
-    for port in wished.ports:
-        lines += _input_rules(wished, allowed[port], port, family)
-    for port_range in wished.group_ports:
+    for port in access.ports:
+        lines += _docker_rules(access, allowed[port], port)
+    lines += [f"-A {INPUT} -s {host} -p tcp -j ACCEPT" for host in access.group if host.version == family]
+    for port in access.ports:
+        lines += _input_rules(access, allowed[port], port, family)
+    for port_range in access.group_ports:
         # Only new connections: the answers to this host's connections may arrive at such a port too.
         syn_only = "--tcp-flags FIN,SYN,RST,ACK SYN"
         lines.append(f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {port_range} {syn_only} -j DROP")
@@ -244,33 +244,33 @@ def _source(network: Network) -> str:
     return f"-s {network} " if network.prefixlen else ""
 
 
-def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
+def _docker_rules(access: Wishes, sources: Sequence[str], port: int) -> list[str]:
     """The rules of a published port: clients of ``sources`` and our containers may reach it, nobody else."""
     to_port = f"--ctorigdstport {port} --ctdir ORIGINAL"
     # DNAT matches only packets to a published port, not the containers' requests to that port of other machines.
     published = f"-p tcp -m conntrack --ctstate DNAT {to_port}"
     lines = [f"-A {DOCKER} {source}{published} -j ACCEPT" for source in sources]
-    for name in wished.docker_interfaces:
+    for name in access.docker_interfaces:
         lines.append(f"-A {DOCKER} -i {name} {published} -j ACCEPT")
     lines.append(f"-A {DOCKER} {published} -j DROP")
     # A machine in the same network can route to the container's address and bypass the published port. Docker
     # prevents this from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
-    for name in wished.docker_interfaces:
+    for name in access.docker_interfaces:
         lines.append(f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {to_port} -j DROP")
     return lines
 
 
-def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
+def _input_rules(access: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
     """The rules of a port of the machine: itself, our containers and, within limits, ``sources`` may reach it."""
     to_port = f"-p tcp -m tcp --dport {port}"
-    lines = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *wished.docker_interfaces)]
+    lines = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *access.docker_interfaces)]
     if sources:
-        lines += _client_rules(wished, to_port, port, family)
+        lines += _client_rules(access, to_port, port, family)
     lines += [f"-A {INPUT} {source}{to_port} -j ACCEPT" for source in sources]
     return [*lines, f"-A {INPUT} {to_port} -j DROP"]
 
 
-def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
+def _client_rules(access: Wishes, to_port: str, port: int, family: int) -> list[str]:
     """The limits per client: too many connections are rejected, too many new ones per second are delayed.
 
     A client is an IPv4 address or an IPv6 /64 network, the usual size of one customer's network. Only the first packet
@@ -280,19 +280,19 @@ def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[
     # For hashlimit a mask of 32 bits is the default, which iptables-save does not print.
     mask, srcmask = (32, "") if family == 4 else (64, "--hashlimit-srcmask 64 ")
     lines = []
-    if wished.connections:
-        limit = f"-m connlimit --connlimit-above {wished.connections} --connlimit-mask {mask} --connlimit-saddr"
+    if access.connections:
+        limit = f"-m connlimit --connlimit-above {access.connections} --connlimit-mask {mask} --connlimit-saddr"
         lines.append(f"{new_connection} {limit} -j REJECT --reject-with tcp-reset")
-    if wished.rate:
-        limit = f"--hashlimit-above {wished.rate}/sec --hashlimit-burst {wished.rate * _BURST}"
+    if access.rate:
+        limit = f"--hashlimit-above {access.rate}/sec --hashlimit-burst {access.rate * _BURST}"
         # The kernel keeps a hashlimit table's settings while a rule uses its name, so a new rate needs a new name.
-        table = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{wished.rate} {srcmask}"
+        table = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{access.rate} {srcmask}"
         lines.append(f"{new_connection} -m hashlimit {limit} {table}-j DROP")
     return lines
 
 
 def own_connection(session: Session | None, family: int) -> list[str]:
-    """The rule that keeps the running SSH connection during a trial; [] for the other IP family."""
+    """The rule that keeps the running SSH connection during a trial; [] without one, and for the other IP family."""
     if session is None or session.family != family:
         return []
     source = ipaddress.ip_network(session.client)

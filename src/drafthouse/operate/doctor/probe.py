@@ -111,7 +111,11 @@ def _draft_counts(text: str) -> list[int | None]:
 
 
 def _send(url: str, key: str, timeout_s: float = 0.0, body: bytes | None = None) -> tuple[HttpAnswer, str]:
-    """Send a request; return its status with an error text, and the body ("" on an error). Neither contains the key."""
+    """Send a request; return its status with an error text, and the body ("" on an error).
+
+    The error text does not contain the key. It is sent if it is not "". ``timeout_s``: 0 means `_REQUEST_S`. ``body``
+    makes it a POST of JSON; None makes it a GET.
+    """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
         headers["Content-Type"] = "application/json"
