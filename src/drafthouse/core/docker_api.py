@@ -163,12 +163,10 @@ class DockerApi:
         try:
             return dict(self.call("GET", path))
         except (OSError, EngineError, TypeError, ValueError) as error:
-            raise one_problem(
-                "docker-not-answering",
-                f"the container engine does not answer on {self._path}: {error}",
-                "an engine that answers",
-                "check `systemctl status docker` and `journalctl -u docker -n 50`",
-            ) from error
+            found = f"the container engine does not answer on {self._path}: {error}"
+            needed = "an engine that answers"
+            do = "check `systemctl status docker` and `journalctl -u docker -n 50`"
+            raise one_problem("docker-not-answering", found, needed, do) from error
 
 
 def output_of(raw: bytes) -> str:

@@ -49,13 +49,10 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
             if not check:
                 _write(path, mode, wanted[1], before)
         except OSError as error:
-            raise one_problem(
-                code="file-unwritable",
-                where=str(path),
-                found=error.strerror or str(error),
-                needed="a folder of ours" if entry.get("content") is None else "a file of ours",
-                do="remove what is in the way, or connect as root",
-            ) from error
+            found = error.strerror or str(error)
+            needed = "a folder of ours" if entry.get("content") is None else "a file of ours"
+            do = "remove what is in the way, or connect as root"
+            raise one_problem("file-unwritable", found, needed, do, str(path)) from error
     return result
 
 

@@ -81,13 +81,10 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip()
             if time.monotonic() > until or not holder.isdigit() or not end_others:
-                raise one_problem(
-                    "box-in-use",
-                    f"another run (pid {holder or 'unknown'}) is still working on this box",
-                    "one at a time",
-                    "stop it, then run again",
-                    str(lock),
-                )
+                found = f"another run (pid {holder or 'unknown'}) is still working on this box"
+                needed = "one at a time"
+                do = "stop it, then run again"
+                raise one_problem("box-in-use", found, needed, do, str(lock))
             _end(int(holder))
             time.sleep(_POLL_S)
         file.seek(0)

@@ -122,13 +122,13 @@ def refused(lease: Lease, home: str) -> Problem:
     if lease.machine == this_machine():
         host = "this machine"
         stop = f"kill -INT {lease.pid}"
-    return Problem(
-        "box-in-use",
+    found = (
         f"another run is working on this box: {lease.what}, at: {lease.phase} "
-        f"(pid {lease.pid} on {host}, since {since})",
-        f"one run at a time on {home}",
-        f"wait for it, or stop it ({stop}), then run again; nothing was changed",
+        f"(pid {lease.pid} on {host}, since {since})"
     )
+    needed = f"one run at a time on {home}"
+    do = f"wait for it, or stop it ({stop}), then run again; nothing was changed"
+    return Problem("box-in-use", found, needed, do)
 
 
 def parsed_look(text: str) -> tuple[bool, int, int, str]:

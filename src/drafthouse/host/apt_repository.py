@@ -87,12 +87,10 @@ def add(
     file is written. If another source file names the repository already, only the pins are written.
     """
     if not re.fullmatch("[0-9A-F]{40}", repository.fingerprint):  # without it apt trusts every key in the file
-        raise one_problem(
-            "invalid-setting",
-            f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
-            "the 40 hexadecimal digits of the trusted key",
-            "get them from the repository's owner (gpg --show-keys prints them)",
-        )
+        found = f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}"
+        needed = "the 40 hexadecimal digits of the trusted key"
+        do = "get them from the repository's owner (gpg --show-keys prints them)"
+        raise one_problem("invalid-setting", found, needed, do)
     key = _fetched_key(repository, fetch)
     pins_file, key_file, sources_file = files(repository.name, root)
     with tempfile.TemporaryDirectory(prefix="drafthouse-apt-") as folder_name:
@@ -134,12 +132,10 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
     try:
         return fetch(repository.key_url)
     except OSError as error:
-        raise one_problem(
-            "repository-unreachable",
-            f"no signing key at {repository.key_url} ({error})",
-            "the signing key of the repository",
-            "check that this box reaches that address (proxy, DNS, firewall)",
-        ) from error
+        found = f"no signing key at {repository.key_url} ({error})"
+        needed = "the signing key of the repository"
+        do = "check that this box reaches that address (proxy, DNS, firewall)"
+        raise one_problem("repository-unreachable", found, needed, do) from error
 
 
 def _index_options(folder: Path) -> list[str]:
@@ -162,12 +158,10 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
     try:
         completed = _run_apt(["apt-get", *options, "update"])
     except subprocess.TimeoutExpired as error:
-        raise one_problem(
-            "repository-unreachable",
-            f"no index of {repository.url} within {_APT_TIMEOUT_S} s",
-            "a repository that answers",
-            "check that this box reaches that address, then run again",
-        ) from error
+        found = f"no index of {repository.url} within {_APT_TIMEOUT_S} s"
+        needed = "a repository that answers"
+        do = "check that this box reaches that address, then run again"
+        raise one_problem("repository-unreachable", found, needed, do) from error
     output = f"{completed.stdout}\n{completed.stderr}"
     complaints = [line for line in output.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
     if completed.returncode == 0 and not complaints:

@@ -149,13 +149,10 @@ def _torch_options(path: str, torch_backend: str, uv: str | None) -> list[str]:
         return ["--torch-backend", torch_backend]
     if torch_backend == "cpu":
         return ["--extra-index-url", TORCH_CPU_INDEX]
-    raise one_problem(
-        code="program-missing",
-        where=path,
-        found=f"torch_backend {torch_backend} without uv",
-        needed="uv, which selects the torch build for the driver",
-        do="make the box's environment first: it installs uv",
-    )
+    found = f"torch_backend {torch_backend} without uv"
+    needed = "uv, which selects the torch build for the driver"
+    do = "make the box's environment first: it installs uv"
+    raise one_problem("program-missing", found, needed, do, path)
 
 
 @dataclass(frozen=True)
@@ -225,15 +222,10 @@ def _unpinned_problems(where: str, entries: Iterable[str]) -> list[Problem]:
     problems = []
     for entry in entries:
         if not PINNED.match(entry):
-            problems.append(
-                Problem(
-                    code="package-not-pinned",
-                    where=where,
-                    found=repr(entry),
-                    needed="an exact version: name==1.2.3",
-                    do="pin it; an environment that can change by itself proves nothing",
-                )
-            )
+            found = repr(entry)
+            needed = "an exact version: name==1.2.3"
+            do = "pin it; an environment that can change by itself proves nothing"
+            problems.append(Problem("package-not-pinned", found, needed, do, where))
     return problems
 
 
@@ -244,14 +236,9 @@ def require_pins(recipe: EnvRecipe) -> None:
         for option in ("packages", "no_deps_packages", "source_packages", "build_packages"):
             problems += _unpinned_problems(f"{recipe.path}: {option}", getattr(recipe, option))
     if not recipe.packages and not recipe.no_deps_packages:
-        problems.append(
-            Problem(
-                code="empty-value",
-                where=recipe.path,
-                found="no packages",
-                needed="the list of packages for the environment",
-                do="add it to the engine's `install` in profiles/catalog/engines",
-            )
-        )
+        found = "no packages"
+        needed = "the list of packages for the environment"
+        do = "add it to the engine's `install` in profiles/catalog/engines"
+        problems.append(Problem("empty-value", found, needed, do, recipe.path))
     if problems:
         raise DrafthouseError(problems)

@@ -20,13 +20,10 @@ def port_taken(port: int | str, listener: Listener, host: str, where: str = "") 
     program = listener["command"]
     if listener["pid"]:
         program = f"pid {listener['pid']}: {program}"
-    return Problem(
-        "port-taken",
-        f"port {port} is taken ({program})",
-        f"port {port} free on {host} for the engine",
-        "stop that program, or choose another port: -e drafthouse_port=8100",
-        where,
-    )
+    found = f"port {port} is taken ({program})"
+    needed = f"port {port} free on {host} for the engine"
+    do = "stop that program, or choose another port: -e drafthouse_port=8100"
+    return Problem("port-taken", found, needed, do, where)
 
 
 def foreign_listener(port: int, host: str, home: str | Path, proxy_s: float = _PROXY_S) -> Problem | None:

@@ -132,13 +132,10 @@ def ensure_env(
 def _require_uv(uv: str) -> None:
     """Raise DrafthouseError if there is no program at the path ``uv``."""
     if not os.access(uv, os.X_OK):
-        raise one_problem(
-            code="program-missing",
-            where=uv,
-            found="no such program",
-            needed="uv",
-            do="make the box's environment first",
-        )
+        found = "no such program"
+        needed = "uv"
+        do = "make the box's environment first"
+        raise one_problem("program-missing", found, needed, do, uv)
 
 
 def _install(recipe: EnvRecipe, steps: Sequence[tuple[str, list[str]]], lock: int, progress: Progress | None) -> None:
@@ -206,13 +203,10 @@ def _write_stamp(home: Path, content: Stamp) -> None:
 
 def _write_error(path: str, error: OSError) -> DrafthouseError:
     """The error that the environment at ``path`` could not be written."""
-    return one_problem(
-        code="file-unwritable",
-        where=path,
-        found=error.strerror or str(error),
-        needed="a folder that can be written to",
-        do=_advice(str(error)),
-    )
+    found = error.strerror or str(error)
+    needed = "a folder that can be written to"
+    do = _advice(str(error))
+    return one_problem("file-unwritable", found, needed, do, path)
 
 
 def _marker(home: Path) -> Path:
@@ -247,13 +241,10 @@ def _require_replaceable(home: Path) -> None:
     half_made = marker.is_file() and marker.stat().st_size > 0
     replaceable = half_made or (home / "pyvenv.cfg").is_file() or (home / STAMP).is_file()
     if home.is_dir() and any(home.iterdir()) and not replaceable:
-        raise one_problem(
-            code="folder-not-ours",
-            where=str(home),
-            found="a folder with files that is not a virtual environment",
-            needed="an empty or new folder, or an environment that may be recreated",
-            do="move the files away, or choose another home (drafthouse_home)",
-        )
+        found = "a folder with files that is not a virtual environment"
+        needed = "an empty or new folder, or an environment that may be recreated"
+        do = "move the files away, or choose another home (drafthouse_home)"
+        raise one_problem("folder-not-ours", found, needed, do, str(home))
 
 
 def _python_version(python: str) -> str:
@@ -300,13 +291,10 @@ def _run_installer(step: str, command: Sequence[str], where: str, lock: int, pro
             report(line)
     if process.returncode != 0:
         output_end = "\n".join(last_lines)
-        raise one_problem(
-            code="installer-failed",
-            where=f"{where}: {step}",
-            found=output_end or f"{command[0]} ended with status {process.returncode} without output",
-            needed="a successful installation",
-            do=_advice(output_end),
-        )
+        found = output_end or f"{command[0]} ended with status {process.returncode} without output"
+        needed = "a successful installation"
+        do = _advice(output_end)
+        raise one_problem("installer-failed", found, needed, do, f"{where}: {step}")
 
 
 def _output_lines(output: int, report: Callable[[str], None]) -> Iterator[str]:

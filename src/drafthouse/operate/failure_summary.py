@@ -103,15 +103,13 @@ def both(failure: Problem, task: str, resolved: ResolvedProfile, result: TaskRes
         found = f"and the last good server could not be restored: {reason.found}"
         problems.append(Problem(reason.code, found, reason.needed, reason.do))
     elif server:
-        problems.append(
-            Problem(
-                "last-server-restored",
-                f"the last good server runs again: {shown_server(server)};"
-                f" it answers again after {float(result['seconds']):.1f} s",
-                "the change itself",
-                "fix the cause above and run again; make history shows what served when",
-            )
+        found = (
+            f"the last good server runs again: {shown_server(server)};"
+            f" it answers again after {float(result['seconds']):.1f} s"
         )
+        needed = "the change itself"
+        do = "fix the cause above and run again; make history shows what served when"
+        problems.append(Problem("last-server-restored", found, needed, do))
     return problems
 
 
@@ -123,36 +121,25 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
     """
     problems = []
     for reason in report["reasons"] if report["invalid"] else ():
-        problems.append(
-            Problem(
-                "comparison-invalid",
-                f"an invalid comparison: {reason}",
-                "two arms that differ in speculation only and answered every request",
-                "fix that, then run again with -e remeasure=true",
-                report["directory"],
-            )
-        )
+        found = f"an invalid comparison: {reason}"
+        needed = "two arms that differ in speculation only and answered every request"
+        do = "fix that, then run again with -e remeasure=true"
+        problems.append(Problem("comparison-invalid", found, needed, do, report["directory"]))
     if report.get("verdict") == CANNOT_SAY and serve_arm == "auto":
-        problems.append(
-            Problem(
-                "no-verdict",
-                f"no verdict: {report['sentence']}",
-                "a verdict before the running server is replaced",
-                "measure again on a quiet box with -e remeasure=true, or choose the arm to serve: "
-                f"make {profile} ARGS='-e serve_arm=speculative' (or baseline)",
-                report["directory"],
-            )
+        found = f"no verdict: {report['sentence']}"
+        needed = "a verdict before the running server is replaced"
+        do = (
+            "measure again on a quiet box with -e remeasure=true, or choose the arm to serve: "
+            f"make {profile} ARGS='-e serve_arm=speculative' (or baseline)"
         )
+        problems.append(Problem("no-verdict", found, needed, do, report["directory"]))
     failures = [str(gate["said"]) for gate in report.get("gates") or [] if gate["word"] == FAILED]
     if failures and serve_arm != "baseline":
-        problems.append(
-            Problem(
-                "gate-failed",
-                f"a gate fails: {listing(failures)}",
-                "output as correct as the baseline's",
-                "choose another draft, method or version; or serve it without speculation: "
-                f"make {profile} ARGS='-e serve_arm=baseline'",
-                report["directory"],
-            )
+        found = f"a gate fails: {listing(failures)}"
+        needed = "output as correct as the baseline's"
+        do = (
+            "choose another draft, method or version; or serve it without speculation: "
+            f"make {profile} ARGS='-e serve_arm=baseline'"
         )
+        problems.append(Problem("gate-failed", found, needed, do, report["directory"]))
     return problems

@@ -373,13 +373,10 @@ def _cause(way: Way, output: str, known_hosts: Path, opened: bool) -> Problem:
     login = shlex.join(way.ssh())
     where = f"{way.name} ({way.ssh()[-1]}" + (f", port {way.ssh_port})" if way.ssh_port else ")")
     if opened:
-        return Problem(
-            "tunnel-failed",
-            f"the tunnel broke: {last_line}",
-            "a stable connection",
-            "check that the box still runs, then try again",
-            where,
-        )
+        found = f"the tunnel broke: {last_line}"
+        needed = "a stable connection"
+        do = "check that the box still runs, then try again"
+        return Problem("tunnel-failed", found, needed, do, where)
     if "IDENTIFICATION HAS CHANGED" in output or "Host key verification failed" in output:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: it may be an attack. If the box was reinstalled: {forget}"

@@ -120,12 +120,10 @@ class Daemon:
         info = self._info()
         program = shutil.which(ctk) or ""
         if wishes.nvidia and not program and not check:
-            raise one_problem(
-                "nvidia-toolkit-missing",
-                f"no {ctk}",
-                "the NVIDIA container toolkit",
-                "install the package nvidia-container-toolkit",
-            )
+            found = f"no {ctk}"
+            needed = "the NVIDIA container toolkit"
+            do = "install the package nvidia-container-toolkit"
+            raise one_problem("nvidia-toolkit-missing", found, needed, do)
         plan = make_plan(text, ours, wishes, driver=info.get("LoggingDriver", ""), where=str(self.path), ctk=program)
         result = Applied(left=list(plan.left), before=plan.before, after=plan.after)
         # Likes alone, such as log rotation, are not worth stopping containers for.
@@ -199,31 +197,23 @@ class Daemon:
         problems = []
         running = self._stopped_by_restart(info)
         if running and not restart_busy:
-            problems.append(
-                Problem(
-                    "containers-running",
-                    f"{running} running containers, which restarting the engine would stop",
-                    f"a restart, for the change of {self.path}",
-                    "run again with -e container_engine_restart=true when they may stop, or stop them first",
-                    str(self.path),
-                )
-            )
+            found = f"{running} running containers, which restarting the engine would stop"
+            needed = f"a restart, for the change of {self.path}"
+            do = "run again with -e container_engine_restart=true when they may stop, or stop them first"
+            problems.append(Problem("containers-running", found, needed, do, str(self.path)))
         root = str(info.get("DockerRootDir", ""))
         old_root = _data_root(plan.before, self.path)
         new_root = _data_root(plan.after, self.path)
         stored_objects = int(info.get("Containers", 0)) + int(info.get("Images", 0))
         if stored_objects and old_root != new_root and os.path.realpath(new_root) != os.path.realpath(root):
-            problems.append(
-                Problem(
-                    "docker-data-would-be-hidden",
-                    f"{info.get('Containers')} containers and {info.get('Images')} images in {root}",
-                    f"the engine's data in {new_root}, where these would be missing",
-                    f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {new_root}/`, "
-                    f'then write "data-root": "{new_root}" into {self.path}; '
-                    "or leave container_engine_data_root as it was",
-                    "container_engine_data_root",
-                )
+            found = f"{info.get('Containers')} containers and {info.get('Images')} images in {root}"
+            needed = f"the engine's data in {new_root}, where these would be missing"
+            do = (
+                f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {new_root}/`, "
+                f'then write "data-root": "{new_root}" into {self.path}; '
+                "or leave container_engine_data_root as it was"
             )
+            problems.append(Problem("docker-data-would-be-hidden", found, needed, do, "container_engine_data_root"))
         if problems:
             raise DrafthouseError(problems)
 
@@ -238,26 +228,20 @@ class Daemon:
         flags = self.flags()
         config_file = option(flags, "--config-file")
         if config_file and Path(config_file) != self.path:
-            raise one_problem(
-                "docker-settings-refused",
-                f"an engine started with --config-file {config_file}",
-                f"one that reads {self.path}",
-                "name that file in container_engine_daemon_json, or start the engine without the flag",
-                str(self.path),
-            )
+            found = f"an engine started with --config-file {config_file}"
+            needed = f"one that reads {self.path}"
+            do = "name that file in container_engine_daemon_json, or start the engine without the flag"
+            raise one_problem("docker-settings-refused", found, needed, do, str(self.path))
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as copy:
             copy.write(text or "{}")
             copy.flush()
             completed = run([dockerd, "--validate", f"--config-file={copy.name}", *without(flags, "--config-file")])
         if completed.returncode != 0:
             message = last_line(completed.stderr or completed.stdout).replace(copy.name, self.path.name)
-            raise one_problem(
-                "docker-settings-refused",
-                f"dockerd refuses the new settings: {message}",
-                "settings that dockerd accepts",
-                f"fix container_engine_settings or {self.path} (it was not changed)",
-                str(self.path),
-            )
+            found = f"dockerd refuses the new settings: {message}"
+            needed = "settings that dockerd accepts"
+            do = f"fix container_engine_settings or {self.path} (it was not changed)"
+            raise one_problem("docker-settings-refused", found, needed, do, str(self.path))
 
     def _write(self, plan: Plan, working_text: str) -> str:
         """Back up the old file, open the record with ``working_text``, and write the new file; return the backup."""
@@ -296,25 +280,19 @@ class Daemon:
         outcome = "the old file is back and the engine runs"
         if second_reason:
             outcome = f"the old file is back, and the engine does not start with it either: {second_reason}"
-        raise one_problem(
-            "docker-not-answering",
-            f"an engine that does not restart after the change of {self.path}: {reason}",
-            "an engine that answers with the new settings",
-            f"undo what it rejects (container_engine_settings, container_engine_data_root); {outcome}",
-            str(self.path),
-        )
+        found = f"an engine that does not restart after the change of {self.path}: {reason}"
+        needed = "an engine that answers with the new settings"
+        do = f"undo what it rejects (container_engine_settings, container_engine_data_root); {outcome}"
+        raise one_problem("docker-not-answering", found, needed, do, str(self.path))
 
     def _confirm_data_root(self, wishes: Wishes) -> None:
         """Raise DrafthouseError if the engine does not use the wanted data root; other settings are not visible."""
         root = str(self.api.info().get("DockerRootDir", ""))
         if wishes.data_root and os.path.realpath(root) != os.path.realpath(wishes.data_root):
-            raise one_problem(
-                "docker-settings-refused",
-                f"an engine that keeps its data in {root}",
-                f"{wishes.data_root}, as {self.path} says",
-                "check for another configuration of the engine: `systemctl cat docker`",
-                str(self.path),
-            )
+            found = f"an engine that keeps its data in {root}"
+            needed = f"{wishes.data_root}, as {self.path} says"
+            do = "check for another configuration of the engine: `systemctl cat docker`"
+            raise one_problem("docker-settings-refused", found, needed, do, str(self.path))
 
     # --- the engine -----------------------------------------------------------------------------------
 
@@ -363,13 +341,10 @@ class Daemon:
 
     def _start_problem(self, reason: str) -> Problem:
         """The problem that the engine does not start although its file was not changed."""
-        return Problem(
-            "docker-not-answering",
-            f"the container engine does not start: {reason}",
-            "an engine that answers",
-            "check `systemctl status docker` and `journalctl -u docker -n 50`, fix it, and run again",
-            str(self.path),
-        )
+        found = f"the container engine does not start: {reason}"
+        needed = "an engine that answers"
+        do = "check `systemctl status docker` and `journalctl -u docker -n 50`, fix it, and run again"
+        return Problem("docker-not-answering", found, needed, do, str(self.path))
 
     def _took_effect(self) -> bool:
         """True if the engine answers and was started more than 1 s after the last change of the file."""
@@ -392,12 +367,10 @@ class Daemon:
         """Hold a lock, so that a run that lost its connection but still works cannot write the file as well."""
         with Path(_LOCK).open("w") as lock:
             if not take_lock(lock, _LOCK_WAIT_S):
-                raise one_problem(
-                    "already-running",
-                    f"another run has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
-                    "exclusive use of the container engine",
-                    "wait for it, or stop it",
-                )
+                found = f"another run has held {_LOCK} for {_LOCK_WAIT_S:.0f} s"
+                needed = "exclusive use of the container engine"
+                do = "wait for it, or stop it"
+                raise one_problem("already-running", found, needed, do)
             yield
 
 

@@ -175,10 +175,7 @@ def _value_at(settings: Settings, keys: Keys) -> Json:
 def _contradiction(keys: Keys, needs: Settings, where: str) -> Problem:
     """The problem that the user's value at ``keys`` contradicts a need; the user's value itself is not shown."""
     name = ".".join(keys)
-    return Problem(
-        "docker-settings-conflict",
-        f"your own '{name}'",
-        f"'{name}': {json.dumps(_value_at(needs, keys))}",
-        f"take '{name}' out of {where} if nothing else needs it, or drop the setting (it was not changed)",
-        where,
-    )
+    found = f"your own '{name}'"
+    needed = f"'{name}': {json.dumps(_value_at(needs, keys))}"
+    do = f"take '{name}' out of {where} if nothing else needs it, or drop the setting (it was not changed)"
+    return Problem("docker-settings-conflict", found, needed, do, where)

@@ -94,13 +94,10 @@ def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str
         copy.write_text(text, "utf-8")
         completed = run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
         if completed.returncode != 0:
-            raise one_problem(
-                "program-failed",
-                f"nvidia-ctk refuses: {last_line(completed.stderr or completed.stdout)}",
-                "the container engine configured for NVIDIA GPUs",
-                "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
-                where,
-            )
+            found = f"nvidia-ctk refuses: {last_line(completed.stderr or completed.stdout)}"
+            needed = "the container engine configured for NVIDIA GPUs"
+            do = "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box"
+            raise one_problem("program-failed", found, needed, do, where)
         return daemon_json.parse(copy.read_bytes(), where)
 
 

@@ -158,13 +158,10 @@ def leaving(machine: MachineFacts, containers: Sequence[ListedContainer]) -> tup
         if LABEL not in (container.get("Labels") or {}):
             foreign_containers.append(str((container.get("Names") or ["?"])[0]).lstrip("/"))
     if foreign_containers:
-        raise one_problem(
-            "containers-running",
-            f"containers that are not ours are running: {', '.join(sorted(foreign_containers))}",
-            "none, because they would stop with the engine",
-            "stop them, then run again; or leave out container_engine=true to keep Docker",
-            "container_engine",
-        )
+        found = f"containers that are not ours are running: {', '.join(sorted(foreign_containers))}"
+        needed = "none, because they would stop with the engine"
+        do = "stop them, then run again; or leave out container_engine=true to keep Docker"
+        raise one_problem("containers-running", found, needed, do, "container_engine")
     ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
     return tuple(name for name in ours if name in machine.packages)
 
@@ -228,25 +225,15 @@ def _unsuitable_engines(machine: MachineFacts) -> list[Problem]:
     if any(component.get("Name") == "Podman Engine" for component in machine.answer.get("Components") or []):
         return [_podman_problem(f"Podman behind {SOCKET}")]
     if machine.snap:
-        return [
-            Problem(
-                "docker-unsuitable",
-                f"Docker from a snap ({machine.command or '/snap/docker'})",
-                "an engine with access to the whole file system and the NVIDIA toolkit; a snap is confined",
-                "back up its data, then `snap remove docker` and run again; or use the process runtime",
-                "container_engine",
-            )
-        ]
+        found = f"Docker from a snap ({machine.command or '/snap/docker'})"
+        needed = "an engine with access to the whole file system and the NVIDIA toolkit; a snap is confined"
+        do = "back up its data, then `snap remove docker` and run again; or use the process runtime"
+        return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
     if machine.rootless_answer:
-        return [
-            Problem(
-                "docker-unsuitable",
-                f"a rootless engine behind {SOCKET}",
-                "an engine that runs as root: only that one filters ports and assigns GPUs as the profile expects",
-                f"make the rootless engine listen on its own socket again (unlink {SOCKET}), then run again",
-                "container_engine",
-            )
-        ]
+        found = f"a rootless engine behind {SOCKET}"
+        needed = "an engine that runs as root: only that one filters ports and assigns GPUs as the profile expects"
+        do = f"make the rootless engine listen on its own socket again (unlink {SOCKET}), then run again"
+        return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
     if machine.command_is_podman and not machine.answer:  # an engine that answers is Docker, whatever the command
         return [_podman_problem(f"a 'docker' command that is Podman's ({machine.command})")]
     return []
@@ -254,81 +241,58 @@ def _unsuitable_engines(machine: MachineFacts) -> list[Problem]:
 
 def _podman_problem(found: str) -> Problem:
     """The problem that Podman stands in for Docker."""
-    return Problem(
-        "docker-unsuitable",
-        found,
-        "Docker itself: Podman answers under its name, and neither daemon.json nor the firewall's rules apply to it",
-        "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime",
-        "container_engine",
+    needed = (
+        "Docker itself: Podman answers under its name, and neither daemon.json nor the firewall's rules apply to it"
     )
+    do = "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime"
+    return Problem("docker-unsuitable", found, needed, do, "container_engine")
 
 
 def _version_problems(version: str) -> list[Problem]:
     """The problem of an engine that is too old, else []."""
     if _version_numbers(version) >= OLDEST:
         return []
-    return [
-        Problem(
-            "docker-unsuitable",
-            f"Docker {version}",
-            f"{'.'.join(map(str, OLDEST))} or newer",
-            "upgrade it when its containers may stop; Drafthouse never replaces a working engine",
-            "container_engine",
-        )
-    ]
+    found = f"Docker {version}"
+    needed = f"{'.'.join(map(str, OLDEST))} or newer"
+    do = "upgrade it when its containers may stop; Drafthouse never replaces a working engine"
+    return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
 
 
 def _toolkit_problems(machine: MachineFacts, toolkit: str) -> list[Problem]:
     """The problem of a toolkit (its version) that is too old, or of a missing one ('') where apt is missing too."""
     if toolkit and _version_numbers(toolkit, 3) < _version_numbers(OLDEST_TOOLKIT, 3):
         upgrade = "apt-get install --only-upgrade" if machine.has_apt else "upgrade, by this system's packages,"
-        return [
-            Problem(
-                "docker-unsuitable",
-                f"NVIDIA Container Toolkit {toolkit}",
-                f"{OLDEST_TOOLKIT} or newer: from an older one a container can reach the host (CVE-2024-0132)",
-                f"{upgrade} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one",
-                "container_engine",
-            )
-        ]
+        found = f"NVIDIA Container Toolkit {toolkit}"
+        needed = f"{OLDEST_TOOLKIT} or newer: from an older one a container can reach the host (CVE-2024-0132)"
+        do = f"{upgrade} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one"
+        return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
     if not toolkit and not machine.has_apt:
-        return [
-            Problem(
-                "unsupported-system",
-                f"no NVIDIA Container Toolkit, on {machine.os_id or 'a system'} {machine.version} without apt",
-                f"NVIDIA Container Toolkit {OLDEST_TOOLKIT} or newer",
-                "install nvidia-container-toolkit the way this system does, then run again: a working one is left"
-                " alone; or use the process runtime (drafthouse_runtime: process)",
-                "container_engine",
-            )
-        ]
+        found = f"no NVIDIA Container Toolkit, on {machine.os_id or 'a system'} {machine.version} without apt"
+        needed = f"NVIDIA Container Toolkit {OLDEST_TOOLKIT} or newer"
+        do = (
+            "install nvidia-container-toolkit the way this system does, then run again: a working one is left"
+            " alone; or use the process runtime (drafthouse_runtime: process)"
+        )
+        return [Problem("unsupported-system", found, needed, do, "container_engine")]
     return []
 
 
 def _no_such_users(users: Sequence[str]) -> Problem:
     """The problem that the settings name users who are not on the machine."""
-    return Problem(
-        "no-such-user",
-        f"no user {', '.join(users)} on the box",
-        "existing users: none is created here",
-        "create them first, or remove them from container_engine_users",
-        "container_engine_users",
-    )
+    found = f"no user {', '.join(users)} on the box"
+    needed = "existing users: none is created here"
+    do = "create them first, or remove them from container_engine_users"
+    return Problem("no-such-user", found, needed, do, "container_engine_users")
 
 
 def _release_problems(machine: MachineFacts, source: str) -> list[Problem]:
     """The problem of a system for which Docker's own repository has no packages, if that is the ``source``; else []."""
     if source != "docker" or docker_distribution(machine):
         return []
-    return [
-        Problem(
-            "unsupported-system",
-            f"{machine.os_id or 'an unknown system'} {machine.version}",
-            "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these",
-            "set container_engine_source=distribution, or install an engine yourself: a working one is left alone",
-            "container_engine_source",
-        )
-    ]
+    found = f"{machine.os_id or 'an unknown system'} {machine.version}"
+    needed = "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these"
+    do = "set container_engine_source=distribution, or install an engine yourself: a working one is left alone"
+    return [Problem("unsupported-system", found, needed, do, "container_engine_source")]
 
 
 def docker_distribution(machine: MachineFacts) -> str:

@@ -128,13 +128,9 @@ def _base_name(name: str) -> str:
 
 def _tag_moved(name: str, digest: str, wanted: str, where: str) -> Problem:
     """The problem that a tag means another image than the pinned one, on the box or in its registry (``where``)."""
-    return Problem(
-        "pin-moved",
-        f"{name} is {digest} {where}",
-        f"{wanted}, its digest at the first pull (pins.json)",
-        ACCEPT,
-        "image",
-    )
+    found = f"{name} is {digest} {where}"
+    needed = f"{wanted}, its digest at the first pull (pins.json)"
+    return Problem("pin-moved", found, needed, ACCEPT, "image")
 
 
 def _no_answer(name: str, words: str) -> Problem:

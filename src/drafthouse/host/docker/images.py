@@ -53,13 +53,10 @@ def build(image: str, containerfile: str, say: Say) -> None:
 def _build_problem(image: str, containerfile: str, last_lines: Iterable[str]) -> Problem:
     """The problem of a failed build. The Containerfile's first line names the image that it derives from."""
     base = containerfile.split("\n", 1)[0].removeprefix("FROM ")
-    return Problem(
-        "image-build-failed",
-        "docker build failed; its last lines:\n" + "\n".join(last_lines),
-        f"an image derived from {base}: that needs uv and a C++ compiler in it, and a package index",
-        "fix what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead",
-        image,
-    )
+    found = "docker build failed; its last lines:\n" + "\n".join(last_lines)
+    needed = f"an image derived from {base}: that needs uv and a C++ compiler in it, and a package index"
+    do = "fix what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead"
+    return Problem("image-build-failed", found, needed, do, image)
 
 
 @contextlib.contextmanager

@@ -67,14 +67,10 @@ def add_packages(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
     version = facts["os"]["version_id"]
     system = facts["os"]["name"] or f"{distribution} {version}"
     if distribution not in ("ubuntu", "debian"):
-        problems.append(
-            Problem(
-                "unsupported-system",
-                f"{system}, a distribution whose packages this role does not know",
-                "Ubuntu or Debian, or an installed driver that is new enough",
-                f"install a driver of branch {wishes.branch} or newer the way {system} does, then run again",
-            )
-        )
+        found = f"{system}, a distribution whose packages this role does not know"
+        needed = "Ubuntu or Debian, or an installed driver that is new enough"
+        do = f"install a driver of branch {wishes.branch} or newer the way {system} does, then run again"
+        problems.append(Problem("unsupported-system", found, needed, do))
         return
     if wishes.source == "distribution":
         plan.needs = _headers(facts)
@@ -82,15 +78,13 @@ def add_packages(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
         return
     release = RELEASES.get((distribution, version))
     if not release or facts["architecture"] not in release.architectures:
-        problems.append(
-            Problem(
-                "unsupported-system",
-                f"{system} on {facts['architecture']}, for which this role knows no NVIDIA repository",
-                f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
-                "or an installed driver that is new enough",
-                "use the distribution's package: nvidia_driver_source=distribution",
-            )
+        found = f"{system} on {facts['architecture']}, for which this role knows no NVIDIA repository"
+        needed = (
+            f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
+            "or an installed driver that is new enough"
         )
+        do = "use the distribution's package: nvidia_driver_source=distribution"
+        problems.append(Problem("unsupported-system", found, needed, do))
         return
     folder = f"{_REPOSITORIES}/{release.folder}/{_ARCHITECTURES[facts['architecture']]}"
     url = (wishes.repository_url or folder).rstrip("/")
@@ -179,14 +173,10 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
     problems = []
     missing = [name for name in plan["needs"] if not versions.get(name)]
     if missing and not check:
-        problems.append(
-            Problem(
-                "package-missing",
-                f"no package {', '.join(missing)} in apt's archives",
-                "the headers of the running kernel, to build the modules",
-                "upgrade the kernel and reboot (its headers may be gone from the archive), or install them yourself",
-            )
-        )
+        found = f"no package {', '.join(missing)} in apt's archives"
+        needed = "the headers of the running kernel, to build the modules"
+        do = "upgrade the kernel and reboot (its headers may be gone from the archive), or install them yourself"
+        problems.append(Problem("package-missing", found, needed, do))
     exact = bool(plan["repository"])  # NVIDIA's repository, not the distribution's archive
     missing = [name for name in plan["pinning"] if not versions.get(name)]
     driver = []
@@ -283,24 +273,16 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
     names = sorted(name for name in facts["packages"] if _is_driver(name) or name.startswith("nvidia-driver-pinning"))
     problems = []
     if names and not facts["managed"]:
-        problems.append(
-            Problem(
-                "driver-not-ours",
-                "a driver that was installed before Drafthouse",
-                "one that Drafthouse installed",
-                "leave nvidia_driver=true out to keep it, or remove it the way it was installed",
-            )
-        )
+        found = "a driver that was installed before Drafthouse"
+        needed = "one that Drafthouse installed"
+        do = "leave nvidia_driver=true out to keep it, or remove it the way it was installed"
+        problems.append(Problem("driver-not-ours", found, needed, do))
     users = gpu_users(facts)
     if names and users and not wishes.force:
-        problems.append(
-            Problem(
-                "gpu-in-use",
-                f"processes use the GPU: {', '.join(users[:6])}",
-                "none, because they would crash",
-                "stop them, or accept that they crash: nvidia_driver_force=true",
-            )
-        )
+        found = f"processes use the GPU: {', '.join(users[:6])}"
+        needed = "none, because they would crash"
+        do = "stop them, or accept that they crash: nvidia_driver_force=true"
+        problems.append(Problem("gpu-in-use", found, needed, do))
     if problems:
         raise DrafthouseError(problems)
     return names

@@ -75,14 +75,10 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
         _add_secure_boot(plan, facts, wishes, problems)
     _add_gpu_users(facts, wishes, plan, problems)
     if not facts["is_root"]:
-        problems.append(
-            Problem(
-                "root-required",
-                "the user is not root",
-                "root, to install packages and modules",
-                "run the play with become",
-            )
-        )
+        found = "the user is not root"
+        needed = "root, to install packages and modules"
+        do = "run the play with become"
+        problems.append(Problem("root-required", found, needed, do))
     plan.warnings += _card_warnings(cards) + _nvswitch_warnings(facts)
     if problems:
         raise DrafthouseError(problems)
@@ -115,19 +111,17 @@ def _no_gpu(facts: DriverFacts) -> Problem:
     """The problem of a machine without a GPU for itself: all are passed through to virtual machines, or none exists."""
     passed_through = [device["address"] for device in facts["pci"]]
     if passed_through:
-        return Problem(
-            "no-gpu",
-            f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(passed_through)})",
-            "a GPU for this machine itself",
-            "remove it from vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
-        )
-    return Problem(
-        "no-gpu",
-        "no NVIDIA GPU on the PCI bus",
-        "a display or 3D controller of vendor 10de",
+        found = f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(passed_through)})"
+        needed = "a GPU for this machine itself"
+        do = "remove it from vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest"
+        return Problem("no-gpu", found, needed, do)
+    found = "no NVIDIA GPU on the PCI bus"
+    needed = "a display or 3D controller of vendor 10de"
+    do = (
         "see what `lspci -nn | grep 10de` shows; seat the card, or pass it through to the virtual machine; "
-        "a box without a GPU does not belong in this inventory group",
+        "a box without a GPU does not belong in this inventory group"
     )
+    return Problem("no-gpu", found, needed, do)
 
 
 def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
@@ -137,40 +131,30 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     """
     usable = [card for card in cards if card.cuda13]
     if not usable:
-        problems.append(
-            Problem(
-                "gpu-too-old",
-                f"only GPUs that CUDA 13 does not support: {_card_names(cards)}",
-                "a GPU of the Turing generation or newer: the engines need CUDA 13",
-                "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
-                "for engines built for CUDA 12",
-            )
+        found = f"only GPUs that CUDA 13 does not support: {_card_names(cards)}"
+        needed = "a GPU of the Turing generation or newer: the engines need CUDA 13"
+        do = (
+            "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
+            "for engines built for CUDA 12"
         )
+        problems.append(Problem("gpu-too-old", found, needed, do))
         return False
     for card in usable:
         if card.first_branch > wishes.branch:
-            problems.append(
-                Problem(
-                    "driver-does-not-fit-gpu",
-                    f"{card}, which branch {wishes.branch} does not support",
-                    f"branch {card.first_branch} or newer",
-                    f"nvidia_driver_branch={card.first_branch}",
-                )
-            )
+            found = f"{card}, which branch {wishes.branch} does not support"
+            needed = f"branch {card.first_branch} or newer"
+            do = f"nvidia_driver_branch={card.first_branch}"
+            problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     if wishes.open == "true":
         return True
     if wishes.open != "false":
         return _open_for_cards(cards, wishes, problems)
     required = _open_only(usable)
     if required:
-        problems.append(
-            Problem(
-                "driver-does-not-fit-gpu",
-                f"nvidia_driver_open is false, but this box has {_card_names(required)}",
-                "the open kernel modules: the proprietary ones do not support it",
-                "nvidia_driver_open=auto",
-            )
-        )
+        found = f"nvidia_driver_open is false, but this box has {_card_names(required)}"
+        needed = "the open kernel modules: the proprietary ones do not support it"
+        do = "nvidia_driver_open=auto"
+        problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     return False
 
 
@@ -180,37 +164,29 @@ def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     older = [card for card in cards if not card.cuda13]
     unknown = [card for card in usable if not card.generation]
     if unknown:
-        problems.append(
-            Problem(
-                "gpu-unknown",
-                f"a GPU that profiles/catalog/gpus.yml does not know: {_card_names(unknown)}",
-                "an entry that says whether it takes the open kernel modules",
-                "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
-                "or nvidia_driver_open=false",
-            )
+        found = f"a GPU that profiles/catalog/gpus.yml does not know: {_card_names(unknown)}"
+        needed = "an entry that says whether it takes the open kernel modules"
+        do = (
+            "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
+            "or nvidia_driver_open=false"
         )
+        problems.append(Problem("gpu-unknown", found, needed, do))
         return False
     required = _open_only(usable)
     if required and older:
-        problems.append(
-            Problem(
-                "driver-does-not-fit-gpu",
-                f"{_card_names(required)}, which needs the open kernel modules, beside {_card_names(older)}, "
-                "which cannot use them",
-                "cards that one driver supports",
-                "remove the older card, or do without it: nvidia_driver_open=true",
-            )
+        found = (
+            f"{_card_names(required)}, which needs the open kernel modules, beside {_card_names(older)}, "
+            "which cannot use them"
         )
+        needed = "cards that one driver supports"
+        do = "remove the older card, or do without it: nvidia_driver_open=true"
+        problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     # A last branch of 0 is no limit.
     if older and wishes.branch > min(card.last_branch or wishes.branch for card in older):
-        problems.append(
-            Problem(
-                "driver-does-not-fit-gpu",
-                f"{_card_names(older)}, which branch {wishes.branch} no longer supports",
-                "a branch that supports all cards, or no older card",
-                "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true",
-            )
-        )
+        found = f"{_card_names(older)}, which branch {wishes.branch} no longer supports"
+        needed = "a branch that supports all cards, or no older card"
+        do = "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true"
+        problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     return not older
 
 
@@ -265,24 +241,17 @@ def _broken_driver_problems(facts: DriverFacts, smi: Smi, wishes: Wishes, is_ope
     is_right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
     if smi.mismatch or explanation is None or not is_right or branch_of(version) < wishes.branch:
         return []
-    return [
-        Problem(
-            "driver-not-working",
-            f"driver {version} runs, the right one for this GPU, and nvidia-smi says: {smi.text}",
-            "an nvidia-smi that shows the GPU",
-            f"{explanation.cause}: {explanation.do}",
-        )
-    ]
+    found = f"driver {version} runs, the right one for this GPU, and nvidia-smi says: {smi.text}"
+    needed = "an nvidia-smi that shows the GPU"
+    do = f"{explanation.cause}: {explanation.do}"
+    return [Problem("driver-not-working", found, needed, do)]
 
 
 def _reboot_needed(why: str) -> Problem:
     """The problem that only a reboot helps, and the settings allow none."""
-    return Problem(
-        "reboot-required",
-        why,
-        "a reboot, so that kernel module and libraries have the same version",
-        "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again",
-    )
+    needed = "a reboot, so that kernel module and libraries have the same version"
+    do = "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again"
+    return Problem("reboot-required", why, needed, do)
 
 
 def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
@@ -304,24 +273,16 @@ def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
 def _add_foreign_driver(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
     """Add the problem of a driver from NVIDIA's .run file, and that of packages which somebody else put on hold."""
     if facts["runfile"]:
-        problems.append(
-            Problem(
-                "driver-not-ours",
-                "a driver installed by NVIDIA's .run file (nvidia-uninstall exists)",
-                "a driver that is new enough, or none: packages on top of it would leave a mix of both",
-                "nvidia-uninstall, reboot, then run again",
-            )
-        )
+        found = "a driver installed by NVIDIA's .run file (nvidia-uninstall exists)"
+        needed = "a driver that is new enough, or none: packages on top of it would leave a mix of both"
+        do = "nvidia-uninstall, reboot, then run again"
+        problems.append(Problem("driver-not-ours", found, needed, do))
     on_hold = held_packages(facts)
     if on_hold and not facts["managed"] and not wishes.force:
-        problems.append(
-            Problem(
-                "driver-not-ours",
-                f"driver packages held at their version: {', '.join(on_hold)}",
-                "packages that may be replaced",
-                f"apt-mark unhold {' '.join(on_hold)}; or allow it: nvidia_driver_force=true",
-            )
-        )
+        found = f"driver packages held at their version: {', '.join(on_hold)}"
+        needed = "packages that may be replaced"
+        do = f"apt-mark unhold {' '.join(on_hold)}; or allow it: nvidia_driver_force=true"
+        problems.append(Problem("driver-not-ours", found, needed, do))
 
 
 def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
@@ -344,14 +305,9 @@ def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: l
     if wishes.secure_boot == "warn":
         plan.warnings.append(f"{found}: the kernel will refuse the driver. {advice[0].upper()}{advice[1:]}")
         return
-    problems.append(
-        Problem(
-            "secure-boot",
-            found,
-            "a kernel that will load the driver's modules",
-            f"{advice}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn",
-        )
-    )
+    needed = "a kernel that will load the driver's modules"
+    do = f"{advice}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn"
+    problems.append(Problem("secure-boot", found, needed, do))
 
 
 def _add_gpu_users(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
@@ -361,14 +317,10 @@ def _add_gpu_users(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: lis
         return
     more = f" and {len(users) - 6} more" if len(users) > 6 else ""
     harm = "a reboot would end them" if plan.action == "reboot" else "a new driver would break them"
-    problems.append(
-        Problem(
-            "gpu-in-use",
-            f"processes use the GPU: {', '.join(users[:6])}{more}",
-            f"none, because {harm}",
-            "stop them, or accept that they crash: nvidia_driver_force=true",
-        )
-    )
+    found = f"processes use the GPU: {', '.join(users[:6])}{more}"
+    needed = f"none, because {harm}"
+    do = "stop them, or accept that they crash: nvidia_driver_force=true"
+    problems.append(Problem("gpu-in-use", found, needed, do))
 
 
 def _card_warnings(cards: Iterable[Card]) -> list[str]:
@@ -407,12 +359,9 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Settled:
             do = explanation.do
         else:
             do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
-        raise one_problem(
-            "driver-not-working",
-            f"the driver is installed but does not respond ({answer})",
-            "an nvidia-smi that shows the GPU",
-            do,
-        )
+        found = f"the driver is installed but does not respond ({answer})"
+        needed = "an nvidia-smi that shows the GPU"
+        raise one_problem("driver-not-working", found, needed, do)
     if wishes.reboot == "never":
         module = _running_module(facts)
         kernel_state = f"the kernel still runs {module}" if module else "the kernel has not loaded it"

@@ -207,13 +207,13 @@ def start_trial(
     write(f"{RUN}/connection", json.dumps(str(running)), 0o600)
     output = run_program(PROGRAM, "try", token, str(seconds))
     if output.status != 0:
-        raise one_problem(
-            "firewall-not-applied",
-            f"the rules could not be applied: {output.why}",
-            "iptables that accepts them for IPv4 and IPv6; the previous rules are active again",
+        found = f"the rules could not be applied: {output.why}"
+        needed = "iptables that accepts them for IPv4 and IPv6; the previous rules are active again"
+        do = (
             "check `iptables --version` and that the kernel has conntrack (modprobe nf_conntrack); where it lacks"
-            " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
+            " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0"
         )
+        raise one_problem("firewall-not-applied", found, needed, do)
 
 
 def confirm(token: str, running: firewall.Session | None) -> None:
@@ -222,12 +222,10 @@ def confirm(token: str, running: firewall.Session | None) -> None:
     Raises DrafthouseError on the connection that started the trial, TakenBack if they were reverted meanwhile.
     """
     if running is not None and text_in(f"{RUN}/connection") == json.dumps(str(running)):
-        raise one_problem(
-            "firewall-not-confirmed",
-            "the connection that applied the rules is still in use, so it proves nothing",
-            "a new SSH connection under the new rules",
-            "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`",
-        )
+        found = "the connection that applied the rules is still in use, so it proves nothing"
+        needed = "a new SSH connection under the new rules"
+        do = "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`"
+        raise one_problem("firewall-not-confirmed", found, needed, do)
     output = run_program(PROGRAM, "confirm", token)
     if output.status == 0:
         return
@@ -263,12 +261,10 @@ def enable(units: Sequence[str]) -> None:
     ):
         output = run_program(*argv)
         if output.status != 0:
-            raise one_problem(
-                "firewall-not-applied",
-                f"`{' '.join(argv)}`: {output.why}",
-                "units that restore the rules when the box or Docker starts",
-                f"look at `systemctl status {_early_unit(units)}`; the rules themselves are active",
-            )
+            found = f"`{' '.join(argv)}`: {output.why}"
+            needed = "units that restore the rules when the box or Docker starts"
+            do = f"look at `systemctl status {_early_unit(units)}`; the rules themselves are active"
+            raise one_problem("firewall-not-applied", found, needed, do)
 
 
 def remove(program: str, units: Sequence[str]) -> None:
@@ -280,12 +276,10 @@ def remove(program: str, units: Sequence[str]) -> None:
         run_program("systemctl", "stop", *units)
     output = run_program(PROGRAM, "remove")
     if output.status != 0:
-        raise one_problem(
-            "firewall-not-applied",
-            f"our chains could not be removed: {output.why}",
-            f"no chain that begins with {firewall.INPUT[:11]} in iptables-save",
-            "check whether a rule of yours jumps to them, remove it, and run again",
-        )
+        found = f"our chains could not be removed: {output.why}"
+        needed = f"no chain that begins with {firewall.INPUT[:11]} in iptables-save"
+        do = "check whether a rule of yours jumps to them, remove it, and run again"
+        raise one_problem("firewall-not-applied", found, needed, do)
     for unit in units:
         Path(f"{UNITS}/{unit}").unlink(missing_ok=True)
     shutil.rmtree(KEPT, ignore_errors=True)

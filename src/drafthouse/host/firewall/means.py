@@ -48,26 +48,19 @@ def refusals(facts: FirewallMeans) -> list[Problem]:
     """The reasons why Drafthouse cannot write rules for this firewall; [] if it can."""
     problems = []
     if not facts.root:
-        problems.append(
-            Problem(
-                "root-required",
-                "the user is not root",
-                "root: only root may read and write firewall rules",
-                "set ansible_become=true, or ansible_user=root",
-            )
-        )
+        found = "the user is not root"
+        needed = "root: only root may read and write firewall rules"
+        do = "set ansible_become=true, or ansible_user=root"
+        problems.append(Problem("root-required", found, needed, do))
     if facts.docker_backend == "nftables":
-        problems.append(
-            Problem(
-                "firewall-backend",
-                "Docker writes its rules with nftables: without the DOCKER-USER chain our rules do not"
-                " see published ports",
-                "Docker's iptables backend, its default",
-                "remove firewall-backend there and restart Docker,"
-                " or close the port yourself and set firewall_state=absent",
-                facts.docker_backend_from,
-            )
+        found = (
+            "Docker writes its rules with nftables: without the DOCKER-USER chain our rules do not see published ports"
         )
+        needed = "Docker's iptables backend, its default"
+        do = (
+            "remove firewall-backend there and restart Docker, or close the port yourself and set firewall_state=absent"
+        )
+        problems.append(Problem("firewall-backend", found, needed, do, facts.docker_backend_from))
     return problems + _iptables_problems(facts)
 
 
@@ -75,25 +68,19 @@ def _iptables_problems(facts: FirewallMeans) -> list[Problem]:
     """The problem of iptables that is missing or fails, else []; an error without root means only the missing root."""
     missing = f"no {' and no '.join(facts.missing)}"
     if facts.missing and facts.own_nftables:
-        return [
-            Problem(
-                "firewall-backend",
-                f"{missing}, and nftables rules of its own: {', '.join(facts.own_nftables)}",
-                "iptables for both IP families: two sets of rules side by side are error-prone",
-                "close the port in those nftables rules and set firewall_state=absent,"
-                " or apt-get install iptables and keep both in mind",
-            )
-        ]
+        found = f"{missing}, and nftables rules of its own: {', '.join(facts.own_nftables)}"
+        needed = "iptables for both IP families: two sets of rules side by side are error-prone"
+        do = (
+            "close the port in those nftables rules and set firewall_state=absent,"
+            " or apt-get install iptables and keep both in mind"
+        )
+        return [Problem("firewall-backend", found, needed, do)]
     if facts.missing:
         needed = "iptables for both IP families; its nft variant will do"
         return [Problem("iptables-missing", missing, needed, "apt-get install iptables")]
     if facts.failing and facts.root:
-        return [
-            Problem(
-                "iptables-missing",
-                f"iptables does not work here: {facts.failing}",
-                "iptables-save and ip6tables-save that list the filter table",
-                "check whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",
-            )
-        ]
+        found = f"iptables does not work here: {facts.failing}"
+        needed = "iptables-save and ip6tables-save that list the filter table"
+        do = "check whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names"
+        return [Problem("iptables-missing", found, needed, do)]
     return []

@@ -120,15 +120,10 @@ def _port_problems(ports: Sequence[int], ssh_ports: Set[int]) -> list[Problem]:
                 Problem("invalid-setting", f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
             )
     for port in sorted(ssh_ports & set(ports)):
-        problems.append(
-            Problem(
-                "firewall-would-lock-out",
-                f"port {port} for the API, on which SSH listens",
-                "a port other than SSH's: closing that would lock you out",
-                "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port",
-                "firewall_port",
-            )
-        )
+        found = f"port {port} for the API, on which SSH listens"
+        needed = "a port other than SSH's: closing that would lock you out"
+        do = "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port"
+        problems.append(Problem("firewall-would-lock-out", found, needed, do, "firewall_port"))
     return problems
 
 
@@ -149,15 +144,10 @@ def _interface_problems(names: Iterable[str]) -> list[Problem]:
     for name in names:
         if _INTERFACE.fullmatch(name):
             continue
-        problems.append(
-            Problem(
-                "invalid-setting",
-                f"'{name}'",
-                "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this",
-                "use docker0, or a bridge listed by `ip -brief link`",
-                "firewall_docker_interfaces",
-            )
-        )
+        found = f"'{name}'"
+        needed = "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this"
+        do = "use docker0, or a bridge listed by `ip -brief link`"
+        problems.append(Problem("invalid-setting", found, needed, do, "firewall_docker_interfaces"))
     return problems
 
 
@@ -180,15 +170,10 @@ def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]
             needed = "two ports with a colon between them, such as 32768:60999"
             problems.append(Problem("invalid-setting", f"'{text}'", needed, "correct it", "firewall_group_ports"))
         for port in sorted(port for port in ssh_ports if first <= port <= last):
-            problems.append(
-                Problem(
-                    "firewall-would-lock-out",
-                    f"{text}, which includes SSH's port {port}",
-                    "ports that are not SSH's: closing it would lock you out",
-                    "let SSH listen on another port, or set firewall_group_ports and the engine's own range of ports",
-                    "firewall_group_ports",
-                )
-            )
+            found = f"{text}, which includes SSH's port {port}"
+            needed = "ports that are not SSH's: closing it would lock you out"
+            do = "let SSH listen on another port, or set firewall_group_ports and the engine's own range of ports"
+            problems.append(Problem("firewall-would-lock-out", found, needed, do, "firewall_group_ports"))
     return problems
 
 
@@ -205,15 +190,10 @@ def trial_problems(seconds: int) -> list[Problem]:
     """Problems with the time (in seconds) after which unconfirmed rules are reverted."""
     if SHORTEST_TRIAL_S <= seconds <= LONGEST_TRIAL_S:
         return []
-    return [
-        Problem(
-            "invalid-setting",
-            f"{seconds} seconds",
-            f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, but not too long to wait",
-            "leave it at 60",
-            "firewall_confirm_seconds",
-        )
-    ]
+    found = f"{seconds} seconds"
+    needed = f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, but not too long to wait"
+    do = "leave it at 60"
+    return [Problem("invalid-setting", found, needed, do, "firewall_confirm_seconds")]
 
 
 def rules(access: Wishes, family: int) -> list[str]:

@@ -165,10 +165,7 @@ def check_parts(parts: Iterable[str]) -> None:
     """Raise DrafthouseError if ``parts`` contains an unknown name."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
-        raise one_problem(
-            "invalid-option",
-            f"the part {', '.join(unknown)}",
-            f"parts of the doctor: {', '.join(PARTS)}",
-            did_you_mean(unknown[0], PARTS),
-            "doctor_parts",
-        )
+        found = f"the part {', '.join(unknown)}"
+        needed = f"parts of the doctor: {', '.join(PARTS)}"
+        do = did_you_mean(unknown[0], PARTS)
+        raise one_problem("invalid-option", found, needed, do, "doctor_parts")

@@ -93,12 +93,10 @@ def read(order: DoctorOrder, options: Options) -> DoctorFacts:
 
 def _unread(error: BaseException) -> Problem:
     """The problem of a part that raised ``error``; mostly the user may not read something."""
-    return Problem(
-        "fact-unreadable",
-        f"{type(error).__name__}: {error}",
-        "readable data",
-        "connect as root (ansible_user, ansible_become); check the disk and the container engine",
-    )
+    found = f"{type(error).__name__}: {error}"
+    needed = "readable data"
+    do = "connect as root (ansible_user, ansible_become); check the disk and the container engine"
+    return Problem("fact-unreadable", found, needed, do)
 
 
 # --- GPU --------------------------------------------------------------------------------------------
