@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from drafthouse.host.firewall import rules as firewall
-from drafthouse.operate.doctor.expected import asked_of, monitoring_of
+from drafthouse.operate.doctor.expected import monitoring_of, order_of
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.loader import load_suite
@@ -32,7 +32,7 @@ def wanted(profile: str = GPU_PROFILE, inventory: str = "workstation", **site: A
 
 def asked(resolved: Any) -> Any:
     """What a box is asked for the profile."""
-    return asked_of(resolved, load_suite("tune", ROOT / "benchmarks"))
+    return order_of(resolved, load_suite("tune", ROOT / "benchmarks"))
 
 
 def rules(ports: list[int], closed: list[int] | None = None) -> Any:

@@ -1,9 +1,8 @@
 """Host addresses: how a URL writes them, and to which hosts a redirect, or a URL in a response, may lead.
 
-A redirect may lead to public addresses, and to the host that the user configured.
-
 A server chooses its redirects. Followed without a check, one could reach hosts that only this machine can reach: a
-cloud's metadata service, a router, a server on loopback.
+cloud's metadata service, a router, a server on loopback. So a redirect may lead to public addresses only, and to the
+host that the user configured.
 """
 
 from __future__ import annotations
@@ -26,13 +25,20 @@ def in_brackets(address: str) -> str:
 
 
 def may_lead_to(url: str, configured: str) -> bool:
-    """True if a response from the server at the URL ``configured`` may lead to ``url``.
+    """True if a response from the server at the URL ``configured`` may lead to ``url``, by the first case that fits.
 
-    A name that does not resolve is allowed: a proxy may resolve it, and without a proxy it cannot be opened.
+    1. No valid URL: no.
+    2. A folder of this machine: only from a server on loopback, named by its address.
+    3. Another scheme than http and https, or no host: no.
+    4. The host of ``configured``: yes.
+    5. A name that does not resolve: yes. A proxy may resolve it, and without a proxy it cannot be opened.
+    6. Else only if all addresses of the host are public.
     """
     try:
-        target, origin = urlsplit(url), urlsplit(configured)
-        host, port = target.hostname, target.port
+        target = urlsplit(url)
+        origin = urlsplit(configured)
+        host = target.hostname
+        port = target.port
     except ValueError:
         return False
     if target.scheme == _FOLDER:
@@ -42,9 +48,10 @@ def may_lead_to(url: str, configured: str) -> bool:
     if host == origin.hostname:
         return True
     try:
-        addresses = socket.getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)  # any port will do
     except (OSError, UnicodeError):
         return not _is_address(host)
+    # An entry ends with the socket address: IP address and port. Behind % is an interface.
     return all(_is_public(str(entry[4][0]).partition("%")[0]) for entry in addresses)
 
 
@@ -55,6 +62,7 @@ def _is_public(text: str) -> bool:
 
 
 def _is_address(host: str) -> bool:
+    """True if ``host`` is an IP address, False for a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

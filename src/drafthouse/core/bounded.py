@@ -16,22 +16,30 @@ MIB = 1024 * 1024
 #: Seconds for all requests that a command sends to a hub, except downloads, which `retry.py` limits.
 READ_S = 15.0
 #: Bytes and commas of one decompressed answer of a hub's API. A page of a listing has 1,000 files of some 300 bytes.
-HUB_ANSWER_BYTES, HUB_ANSWER_COMMAS = 8 * MIB, 200_000
+#: Commas, here and below, bound the number of values in a JSON text before it is parsed.
+HUB_ANSWER_BYTES = 8 * MIB
+HUB_ANSWER_COMMAS = 200_000
 #: Files of one revision. The largest repository seen, DeepSeek-R1 in GGUF, has some 800.
 HUB_FILES = 20_000
 #: Pages of one listing. Hugging Face puts 1,000 files on a page.
 HUB_PAGES = 200
 #: Seconds and bytes of one answer of an engine that is not streamed: /metrics, /v1/models, /health.
-ENGINE_READ_S, ENGINE_ANSWER_BYTES = 20.0, 16 * MIB
+ENGINE_READ_S = 20.0
+ENGINE_ANSWER_BYTES = 16 * MIB
 #: Bytes of a chat answer, in all and per token. The chunk of a token has some 250, with log probabilities 2,000.
-CHAT_BYTES, CHAT_BYTES_PER_TOKEN = 2 * MIB, 8192
+CHAT_BYTES = 2 * MIB
+CHAT_BYTES_PER_TOKEN = 8192
 #: Commas of a safetensors header: eight per tensor. The largest file seen has some 40,000 tensors.
 HEADER_COMMAS = 1_000_000
-#: A GGUF header: bytes, keys, tensors, array values, and nesting of arrays. The largest vocabularies have 260,000
-#: tokens (11 MB), each with a score and a type, and as many merges.
-GGUF_BYTES, GGUF_KEYS, GGUF_TENSORS, GGUF_VALUES, GGUF_DEPTH = 64 * MIB, 1 << 16, 500_000, 1 << 21, 3
-#: The number of dimensions of a tensor, and the length of one.
-TENSOR_DIMENSIONS, TENSOR_LENGTH = 8, 1 << 48
+#: The header of a GGUF file. The largest vocabularies have 260,000 tokens (11 MB), each with a score and a type, and as
+#: many merges.
+GGUF_BYTES = 64 * MIB
+GGUF_KEYS = 1 << 16
+GGUF_TENSORS = 500_000
+GGUF_VALUES = 1 << 21  # of arrays
+GGUF_DEPTH = 3  # nesting of arrays
+TENSOR_DIMENSIONS = 8  # number of dimensions of a tensor
+TENSOR_LENGTH = 1 << 48  # of one dimension
 #: Layers of a model. The largest model seen has 160.
 LAYERS = 10_000
 #: A whole number in a model's configuration; none should exceed the number of parameters.
@@ -43,6 +51,7 @@ class TooMuch(ValueError):
 
 
 def _late(seconds: float) -> TooMuch:
+    """The error of an answer that was not complete after ``seconds``."""
     return TooMuch(f"no whole answer within {seconds:.0f} s")
 
 
@@ -76,7 +85,7 @@ def joined(pieces: Iterable[bytes], most: int, deadline: Deadline | None = None)
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """The result, or the exception, of ``work``. Raises TooMuch after ``seconds``.
+    """The result of ``work``, whose exception is raised here too. Raises TooMuch after ``seconds``.
 
     A socket's time-out limits a single read: headers that arrive byte by byte never exceed it, and it does not cover
     the resolution of a name. After TooMuch, ``work`` goes on in its daemon thread until its connection ends.

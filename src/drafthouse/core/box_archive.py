@@ -15,8 +15,8 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-LIBRARY = Path(__file__).resolve().parent.parent
-_PACKAGE = "__init__.py"
+LIBRARY = Path(__file__).resolve().parent.parent  # the folder of the package `drafthouse`
+_PACKAGE = "__init__.py"  # the file that makes a folder a package
 _PROGRAMS = "operate.box_programs"
 _MAIN = f"""import sys
 
@@ -28,7 +28,8 @@ sys.exit(main())
 
 def archive_file(home: str | Path) -> str:
     """The path of the archive of the current sources in a box's ``home``, Drafthouse's folder there."""
-    return f"{home}/{archive()[0]}"
+    name, _ = archive()
+    return f"{home}/{name}"
 
 
 @functools.cache
@@ -41,7 +42,8 @@ def archive() -> tuple[str, bytes]:
     with zipfile.ZipFile(packed, "w") as file:
         for name, text in sorted(texts.items()):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.create_system, entry.external_attr = 3, 0o644 << 16
+            entry.create_system = 3  # Unix, on any machine
+            entry.external_attr = 0o644 << 16  # where zip files keep the mode of Unix
             # Uncompressed, because two versions of zlib may compress differently.
             file.writestr(entry, text.encode())
     data = packed.getvalue()

@@ -6,7 +6,10 @@ from enum import Enum
 
 
 class ClosedWord(str, Enum):
-    """A word of a fixed list, such as the words of a verdict. Messages and JSON show its value."""
+    """A word of a fixed list, such as the words of a verdict. Messages and JSON show its value.
+
+    Without these methods str(), and in some versions of Python an f-string, would show CLASS.MEMBER instead.
+    """
 
     def __str__(self) -> str:
         return str(self.value)

@@ -28,7 +28,8 @@ class EngineError(Exception):
     """An error response of the engine: the HTTP status, and the engine's message in ``words``."""
 
     def __init__(self, status: int, words: str) -> None:
-        self.status, self.words = status, words
+        self.status = status
+        self.words = words
         super().__init__(f"{status}: {words}")
 
 
@@ -47,18 +48,18 @@ class _Connection(http.client.HTTPConnection):
 
 
 class EngineInfo(TypedDict, total=False):
-    """The response to /info: the fields that are used."""
+    """The response to /info: the fields that are used, under Docker's names."""
 
     ServerVersion: str
-    DockerRootDir: str
-    LoggingDriver: str
-    LiveRestoreEnabled: bool
-    Containers: int
-    ContainersRunning: int
-    Images: int
-    Runtimes: Mapping[str, Json]
-    SecurityOptions: list[str] | None
-    CDISpecDirs: list[str] | None
+    DockerRootDir: str  # folder of images and containers
+    LoggingDriver: str  # of containers that name none
+    LiveRestoreEnabled: bool  # containers run on while the engine restarts
+    Containers: int  # number, stopped ones included
+    ContainersRunning: int  # number
+    Images: int  # number
+    Runtimes: Mapping[str, Json]  # by name
+    SecurityOptions: list[str] | None  # such as name=rootless
+    CDISpecDirs: list[str] | None  # folders of CDI files, which describe devices
 
 
 class Component(TypedDict):
@@ -78,12 +79,13 @@ class DockerApi:
     """One engine. A method raises OSError where the engine does not answer, and EngineError for an error response."""
 
     def __init__(self, path: str = SOCKET, timeout_s: float = 60.0) -> None:
-        self._path, self._timeout = path, timeout_s
+        self._path = path
+        self._timeout_s = timeout_s  # of each operation of the socket
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         """The response's data if it is JSON (a list for several JSON lines, None for an empty body), else its text.
 
-        ``body`` is sent as JSON, or as a tar archive if it is bytes.
+        ``body`` is sent as JSON, or as a tar archive if it is bytes; None sends none.
         """
         content, content_type = self._request(method, path, body, query)
         text = content.decode("utf-8", "replace")
@@ -100,28 +102,36 @@ class DockerApi:
     def log(self, container: str, **query: str) -> str:
         """The output of a container without a TTY; ``query``: ``since`` (unix seconds), ``tail`` (lines)."""
         path = f"/containers/{container}/logs"
-        return output_of(self._request("GET", path, None, {"stdout": "1", "stderr": "1", **query})[0])
+        output, _ = self._request("GET", path, body=None, query={"stdout": "1", "stderr": "1", **query})
+        return output_of(output)
 
     def execute(self, container: str, command: Sequence[str]) -> str:
-        """Run a command in a running container, and return its output."""
+        """Run a command in a running container, and return its output, errors included, whatever its exit status."""
         options = {"Cmd": list(command), "AttachStdout": True, "AttachStderr": True}
         exec_id = self.call("POST", f"/containers/{container}/exec", options)["Id"]
-        return output_of(self._request("POST", f"/exec/{exec_id}/start", {"Detach": False, "Tty": False}, {})[0])
+        start = {"Detach": False, "Tty": False}
+        output, _ = self._request("POST", f"/exec/{exec_id}/start", body=start, query={})
+        return output_of(output)
 
     def _request(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> tuple[bytes, str]:
+        """The content of the response and its type. Raises OSError and EngineError."""
         url = quote(path, safe="/:")
         if query:
             url += f"?{urlencode(query)}"
-        raw, headers = b"", {}
+        raw = b""
+        headers = {}
         if isinstance(body, bytes):
-            raw, headers = body, {"Content-Type": "application/x-tar"}
+            raw = body
+            headers["Content-Type"] = "application/x-tar"
         elif body is not None:
-            raw, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        connection = _Connection(self._path, self._timeout)
+            raw = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        connection = _Connection(self._path, self._timeout_s)
         try:
             connection.request(method, url, raw, headers)
             response = connection.getresponse()
-            content, content_type = response.read(), response.getheader("Content-Type") or ""
+            content = response.read()
+            content_type = response.getheader("Content-Type") or ""
         except http.client.HTTPException as error:
             raise OSError(f"no proper answer: {error!r}") from error
         finally:
@@ -149,20 +159,20 @@ class DockerApi:
         return version
 
     def _get(self, path: str) -> Any:
+        """The object at ``path``. Raises DrafthouseError for any failure, as of an engine that does not answer."""
         try:
             return dict(self.call("GET", path))
         except (OSError, EngineError, TypeError, ValueError) as error:
-            raise one_problem(
-                "docker-not-answering",
-                f"the container engine does not answer on {self._path}: {error}",
-                "an engine that answers",
-                "check `systemctl status docker` and `journalctl -u docker -n 50`",
-            ) from error
+            found = f"the container engine does not answer on {self._path}: {error}"
+            needed = "an engine that answers"
+            do = "check `systemctl status docker` and `journalctl -u docker -n 50`"
+            raise one_problem("docker-not-answering", found, needed, do) from error
 
 
 def output_of(raw: bytes) -> str:
     """The text in Docker's multiplexed stream: frames of an 8-byte header (the length in its last 4) and content."""
-    content, at = b"", 0
+    content = b""
+    at = 0
     while at + 8 <= len(raw):
         length = int.from_bytes(raw[at + 4 : at + 8], "big")
         content += raw[at + 8 : at + 8 + length]

@@ -42,7 +42,9 @@ class BadDocument(ValueError):
     """
 
     def __init__(self, found: str, place: str = "", why: str = "") -> None:
-        self.found, self.place, self.why = found, place, why or found
+        self.found = found
+        self.place = place
+        self.why = why or found
         super().__init__(", ".join(filter(None, (found, place))))
 
     def problem(self, where: str, needed: str, do: str) -> Problem:
@@ -51,6 +53,7 @@ class BadDocument(ValueError):
 
 
 def _no_json(why: str, place: str = "") -> BadDocument:
+    """The error of a text that does not parse."""
     return BadDocument(f"text that does not parse as JSON: {why}", place, why)
 
 
@@ -136,6 +139,7 @@ def check_depth(text: str) -> None:
     for run in _BRACKETS.finditer(blanked):
         depth += _levels(run.group())
         if depth > MOST_DEEP:
+            # A run may open several levels: the place is that of its first bracket below the limit.
             raise _no_json("nested too deeply", place_in(text, run.end() - 1 - (depth - MOST_DEEP - 1)))
 
 
@@ -167,17 +171,21 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _refuse(name: str) -> NoReturn:  # NaN, Infinity or -Infinity
+def _refuse(name: str) -> NoReturn:
+    """Raise BadDocument for NaN, Infinity or -Infinity, which Python's parser accepts."""
     raise _no_json(f"{name}, which is no number")
 
 
 def _whole(digits: str) -> int:
+    """The whole number of these digits. Raises BadDocument for one beyond `MOST_WHOLE`."""
+    # The length first: the conversion of very many digits takes long, or fails.
     if len(digits) > len(str(MOST_WHOLE)) + 1 or abs(number := int(digits)) > MOST_WHOLE:
         raise BadDocument(f"the number {short(digits)}, too large to count with")
     return number
 
 
 def _finite(digits: str) -> float:
+    """The number of these digits. Raises BadDocument for one that overflows to infinity."""
     number = float(digits)
     if not math.isfinite(number):
         raise BadDocument(f"the number {short(digits)}, too large to count with")

@@ -1,7 +1,7 @@
 """The form of every error: where it is, what was found, what is needed, what to do about it, and a code.
 
-All of Drafthouse raises these types, so that an error reads the same whether it comes
-from the profile resolver, a verb, an Ansible module on a box, or a playbook.
+All of Drafthouse raises these types, so that an error reads the same whether it comes from the profile resolver, a verb
+(a command of `drafthouse`), an Ansible module on a box, or a playbook.
 """
 
 from __future__ import annotations
@@ -40,11 +40,17 @@ class Problem:
 
     @classmethod
     def of(cls, data: Mapping[str, str]) -> Problem:
-        """The problem in ``data``, a result of `as_dict`. A missing field, as in older files, becomes empty."""
+        """The problem in ``data``, a result of `as_dict`; other keys are ignored.
+
+        A missing field, as in older files, becomes empty.
+        """
         return cls(**{field.name: str(data.get(field.name) or "") for field in fields(cls)})
 
     def lines(self) -> list[str]:
-        """The problem as lines of text, one field a line, with control characters replaced."""
+        """The problem as texts, one for each field, with control characters replaced; an empty place or code has none.
+
+        Found, needed and do may have several lines.
+        """
         lines = []
         if self.where:
             lines.append(f"where: {printable(self.where)}")
@@ -121,12 +127,14 @@ def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
 def nearest(word: object, words: Iterable[str]) -> str | None:
     """The one of ``words`` that is most similar to ``word``; None if none is similar.
 
-    An unfinished name is completed rather than corrected: rtx6000-qwen gives the shortest name that begins with it.
+    An unfinished name is completed rather than corrected: rtx6000-qwen gives the shortest name that begins with it and
+    a hyphen.
     """
     valid = list(words)
     longer = [name for name in valid if name.startswith(f"{word}-")]
     if longer:
         return min(longer, key=len)
+    # The cutoff is a similarity from 0 to 1; difflib's default is 0.6.
     return next(iter(difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)), None)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .errors import DrafthouseError, NotHere
 
-DONE, WARNED, FAILED, NOT_HERE, CANNOT_SAY = range(5)
+DONE, WARNED, FAILED, NOT_HERE, CANNOT_SAY = range(5)  # what each means: `MEANINGS`
 #: Ctrl-C, as in shells: 128 plus the number of SIGINT (2).
 INTERRUPTED = 130
 
@@ -30,6 +30,9 @@ def of_error(error: DrafthouseError) -> int:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The worst of some exit codes, in the order below; DONE where there is none."""
+    """The worst of some exit codes: FAILED, NOT_HERE, CANNOT_SAY, WARNED, DONE, in this order; DONE without any.
+
+    INTERRUPTED is none of them: ValueError is raised for it.
+    """
     order = (DONE, WARNED, CANNOT_SAY, NOT_HERE, FAILED)
     return max(codes, key=order.index, default=DONE)

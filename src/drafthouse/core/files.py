@@ -11,28 +11,33 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .errors import one_problem
+
+_State: TypeAlias = "tuple[int, bytes | None]"
+"""The mode of a path, and the content of a file; None for a folder."""
 
 
 @dataclass
 class LaidOut:
-    """The changed paths, in check mode those that would change, and the differences for Ansible's ``--diff``."""
+    """Result of `lay_out`."""
 
-    changed: list[str] = field(default_factory=list)
-    diff: list[dict[str, str]] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)  # paths; in check mode those that would change
+    diff: list[dict[str, str]] = field(default_factory=list)  # for Ansible's ``--diff``
 
 
 def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOut:
     """Create or change each entry: a file with ``path``, ``mode`` and ``content`` (text or bytes), without it a folder.
 
-    ``mode`` is octal digits as text. Parent folders are created. A file is replaced atomically. Raises DrafthouseError
-    where a path cannot be written, for example because a file is where a folder should be.
+    ``mode`` is octal digits as text. Parent folders are created. A file is replaced atomically. With ``check`` nothing
+    is changed. Raises DrafthouseError where a path cannot be written, for example because a file is where a folder
+    should be; the entries before it are in place then.
     """
     result = LaidOut()
     for entry in entries:
-        path, mode = Path(entry["path"]), int(str(entry["mode"]), 8)
+        path = Path(entry["path"])
+        mode = int(str(entry["mode"]), 8)
         try:
             before = _state_of(path)
             content = entry.get("content")
@@ -44,13 +49,10 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
             if not check:
                 _write(path, mode, wanted[1], before)
         except OSError as error:
-            raise one_problem(
-                code="file-unwritable",
-                where=str(path),
-                found=error.strerror or str(error),
-                needed="a folder of ours" if entry.get("content") is None else "a file of ours",
-                do="remove what is in the way, or connect as root",
-            ) from error
+            found = error.strerror or str(error)
+            needed = "a folder of ours" if entry.get("content") is None else "a file of ours"
+            do = "remove what is in the way, or connect as root"
+            raise one_problem("file-unwritable", found, needed, do, str(path)) from error
     return result
 
 
@@ -95,8 +97,8 @@ def object_of(text: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _state_of(path: Path) -> tuple[int, bytes | None] | None:
-    """The mode and the content (None for a folder) of a path; None where it does not exist."""
+def _state_of(path: Path) -> _State | None:
+    """The state of a path; None where it does not exist."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -106,7 +108,7 @@ def _state_of(path: Path) -> tuple[int, bytes | None] | None:
     return stat.S_IMODE(mode), path.read_bytes()
 
 
-def _write(path: Path, mode: int, content: bytes | None, before: tuple[int, bytes | None] | None) -> None:
+def _write(path: Path, mode: int, content: bytes | None, before: _State | None) -> None:
     """Create or change a folder (``content`` None) or a file, whose state was ``before`` (None: it did not exist)."""
     if content is None:
         path.mkdir(parents=True, exist_ok=True)
@@ -118,9 +120,8 @@ def _write(path: Path, mode: int, content: bytes | None, before: tuple[int, byte
     replace_file(path, content, mode)
 
 
-def _difference(
-    path: Path, before: tuple[int, bytes | None] | None, wanted: tuple[int, bytes | None]
-) -> dict[str, str]:
+def _difference(path: Path, before: _State | None, wanted: _State) -> dict[str, str]:
+    """The difference of two states as Ansible shows it; of the same content only the modes are shown."""
     same = before is not None and before[1] == wanted[1]
     return {
         "before_header": str(path),
@@ -130,7 +131,8 @@ def _difference(
     }
 
 
-def _state_text(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
+def _state_text(state: _State | None, modes_only: bool) -> str:
+    """The state as text; '' where the path does not exist (None)."""
     if state is None:
         return ""
     mode, content = state

@@ -18,7 +18,7 @@ _FOR_ENGINES = re.compile(
     r"|NCCL_[A-Z0-9_]+|LD_LIBRARY_PATH|LIBRARY_PATH|TORCH_CUDA_ARCH_LIST|VLLM_ENABLE_CUDA_COMPATIBILITY)$"
 )
 _DRIVER = "/usr/local/nvidia"  # where NVIDIA's container runtime puts the driver's libraries
-# Variables with the box's public address and ports, and with its deadline.
+# Variables with the box's public address and ports (of vast.ai and RunPod), and with its deadline (Drafthouse's own).
 _OF_THE_BOX = re.compile(r"^(PUBLIC_IPADDR|RUNPOD_PUBLIC_IP|(VAST|RUNPOD)_TCP_PORT_\d+|DRAFTHOUSE_DEADLINE)$")
 # A variable whose name matches this is never taken, even if a pattern above matches it.
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -41,7 +41,10 @@ def for_engines(environ: Mapping[str, str], *, brings_cuda: bool = False) -> dic
 
 
 def search_path(environ: Mapping[str, str]) -> list[str]:
-    """The folders in which the image's entry point would look for programs, in order of search."""
+    """The folders in which the image's entry point would look for programs, in order of search.
+
+    An active environment's come first, then those of PATH. Relative folders are left out: they mean others elsewhere.
+    """
     folders = []
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if environ.get(name):
@@ -51,12 +54,12 @@ def search_path(environ: Mapping[str, str]) -> list[str]:
 
 
 class FirstProcess(TypedDict):
-    """Facts about the first process's environment. None: no such variable. ``deadline`` is in unix seconds."""
+    """Facts about the first process's environment; None: no such variable."""
 
-    address: str | None
-    ports: dict[str, int]
-    deadline: int | None
-    search_path: list[str]
+    address: str | None  # the public IP address
+    ports: dict[str, int]  # public port by port in the container, as text; empty: none is mapped
+    deadline: int | None  # unix seconds at which the rental ends
+    search_path: list[str]  # folders of programs
 
 
 def facts(environ: Mapping[str, str]) -> FirstProcess:
@@ -82,6 +85,7 @@ def _ports(variables: Mapping[str, str]) -> dict[str, int]:
 
 
 def _matching(environ: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, str]:
+    """The variables whose names match ``pattern``, sorted by name, without those that could hold a secret."""
     variables = {}
     for name, value in sorted(environ.items()):
         # The variables may go into supervisord's configuration, which cannot express a line break.

@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 10.0
 POLL_S = 0.1
 
-Tell = Callable[[str], None]
+Tell = Callable[[str], None]  # shows a line to the user
 
 
 class Child(Protocol):
@@ -37,12 +37,13 @@ class Child(Protocol):
 class Stop:
     """The signals received so far, and the handler that records them. The first one ends the command.
 
-    While the caller cleans up (``ending``), the next one prints ``warning``; once ``warned``, it raises.
+    While the caller cleans up, which it says in ``ending``, the next signal prints a warning and the one after it ends
+    the cleanup too.
     """
 
-    received: list[int] = field(default_factory=list)
-    ending: bool = False
-    warned: bool = False
+    received: list[int] = field(default_factory=list)  # signal numbers, in order
+    ending: bool = False  # the caller cleans up
+    warned: bool = False  # the warning was printed
     tell: Tell = print
     warning: str = ""
 
@@ -65,6 +66,7 @@ class Stop:
 
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle `SIGNALS` by ``handler`` inside the block; afterwards the previous handlers are back."""
     previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
@@ -101,10 +103,15 @@ def run_until_stopped(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """The exit status of a command. On a signal, call ``on_stop``, end the command and return INTERRUPTED (130)."""
+    """The exit status of a command; INTERRUPTED (130) if a signal ended it, or if this process got one.
+
+    In the latter case ``on_stop`` is called, then the command is ended: after a moment by Ctrl-C, SIGTERM and SIGKILL,
+    each after another ``grace_s`` seconds.
+    """
     while (status := child.poll()) is None and not stop.received:
         sleep(POLL_S)
     if not stop.received:
+        # A negative status: a signal ended the command.
         return status if status is not None and status >= 0 else INTERRUPTED
     on_stop()
     # A terminal sends Ctrl-C to the command too, `kill` does not: wait a moment, then send it.

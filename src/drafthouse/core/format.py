@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-# As escapes, because the linter takes the characters themselves for a hyphen and an x.
+# An en dash and a times sign, as escapes, because the linter takes the characters themselves for a hyphen and an x.
 DASH, TIMES = "\u2013", "\u00d7"
 #: The text of an unknown value.
 NOTHING = DASH

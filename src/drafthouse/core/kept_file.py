@@ -16,13 +16,15 @@ from .errors import DrafthouseError, Problem
 from .files import replace_file
 
 MIB = 1024**2
-#: The space reserved for the files of one step; a round of the longest suite takes a few MiB.
+#: The space reserved for the files of one step of a measurement; a round of the longest suite takes a few MiB.
 ROOM_BYTES = 16 * MIB
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk, an exhausted quota
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file atomically: a reader finds either the old or the new content. Frees the reserved space first.
+    """Write a file atomically and return its path: a reader finds either the old or the new content.
+
+    The reserved space is freed first, so that the file can use it.
 
     Raises DrafthouseError where it cannot be written; no partial file is left then.
     """
@@ -64,10 +66,12 @@ def free_reserved_space(path: Path) -> None:
 
 
 def _reserving_file(path: Path) -> Path:
+    """The file whose size reserves the space for ``path``."""
     return path.with_name(f".{path.name}.room")
 
 
 def _unwritten(path: Path, size: int, error: OSError) -> Problem:
+    """The problem that ``size`` bytes cannot be written at ``path``: a full disk or quota, or another error."""
     existing = next((folder for folder in path.parents if folder.exists()), Path("/"))
     free = shutil.disk_usage(existing).free
     found = f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {existing}"

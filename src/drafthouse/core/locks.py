@@ -21,6 +21,7 @@ from .errors import DrafthouseError, Problem, one_problem
 
 _PATIENCE_S = 15.0  # how long the holder of a lock has to end after SIGTERM
 _POLL_S = 0.2
+# The result of the step that a newer run ended.
 _SUPERSEDED = Problem(
     "run-superseded",
     "this step was stopped, because a newer run started on the same box",
@@ -30,10 +31,7 @@ _SUPERSEDED = Problem(
 
 
 def take_lock(
-    file: IO[Any] | int,
-    wait_s: float = math.inf,
-    waiting: Callable[[], None] | None = None,
-    shared: bool = False,
+    file: IO[Any] | int, wait_s: float = math.inf, waiting: Callable[[], None] | None = None, shared: bool = False
 ) -> bool:
     """Lock an open file or folder; return False if another process still holds it after ``wait_s`` seconds.
 
@@ -72,8 +70,9 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
     """Hold ``lock``, a file with the holder's pid, for the block; a process that already holds it is ended first.
 
     Such a holder is a job of an earlier run: jobs survive Ctrl-C and a lost connection. Raises DrafthouseError where it
-    does not end within `_PATIENCE_S`. Without ``end_others`` the holder may be a running measurement: it is left alone,
-    and DrafthouseError is raised at once.
+    does not end within `_PATIENCE_S`, or the file names no pid. Without ``end_others`` the holder may be a running
+    measurement: it is left alone, and DrafthouseError is raised at once. In the block SIGTERM, as a newer run sends it,
+    ends this process with the result `_SUPERSEDED`.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
@@ -82,13 +81,10 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip()
             if time.monotonic() > until or not holder.isdigit() or not end_others:
-                raise one_problem(
-                    "box-in-use",
-                    f"another run (pid {holder or 'unknown'}) is still working on this box",
-                    "one at a time",
-                    "stop it, then run again",
-                    str(lock),
-                )
+                found = f"another run (pid {holder or 'unknown'}) is still working on this box"
+                needed = "one at a time"
+                do = "stop it, then run again"
+                raise one_problem("box-in-use", found, needed, do, str(lock))
             _end(int(holder))
             time.sleep(_POLL_S)
         file.seek(0)
@@ -113,5 +109,6 @@ def _end_superseded(number: int, _frame: object) -> None:
 
 
 def _end(pid: int) -> None:
+    """Ask a process to end; it may have ended already."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)

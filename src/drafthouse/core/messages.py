@@ -27,7 +27,7 @@ _FIRMWARE = (
 _RESET = "reboot the box; if it comes again, try another driver branch (nvidia_driver_branch)"
 
 MESSAGES = (
-    # --- the kernel's log (Xid: docs.nvidia.com/deploy/xid-errors) ---
+    # --- the kernel's log (Xid, an error of the driver by its number: docs.nvidia.com/deploy/xid-errors) ---
     Message(
         r"Xid \(PCI:[^)]*\): 79\b|GPU has fallen off the bus|GPU is lost",
         "the GPU has fallen off the PCI bus: power, temperature or its seat",

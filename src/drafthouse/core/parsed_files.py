@@ -20,7 +20,7 @@ MOST_BYTES = 4 * 1024 * 1024
 #: is 10 ms with a kernel of 100 Hz, and 2 s on FAT.
 SETTLED_NS = 2_000_000_000
 
-_cache: dict[Hashable, tuple[tuple[_Stamp, ...], object]] = {}
+_cache: dict[Hashable, tuple[tuple[_Stamp, ...], object]] = {}  # by key, the stamps of the files, and the data
 
 
 def parsed_once(key: Hashable, files: Iterable[Path], parse: Callable[[], _Parsed]) -> _Parsed:
@@ -32,9 +32,9 @@ def parsed_once(key: Hashable, files: Iterable[Path], parse: Callable[[], _Parse
     stamps = _stamps(files)
     if stamps is None:
         return parse()
-    cached = _cache.get(key)
-    if cached and cached[0] == stamps:
-        return cast("_Parsed", plain_copy(cached[1]))
+    cached_stamps, cached_data = _cache.get(key, (None, None))
+    if cached_stamps == stamps:
+        return cast("_Parsed", plain_copy(cached_data))
     parsed = parse()
     _cache[key] = stamps, plain_copy(parsed)
     return parsed

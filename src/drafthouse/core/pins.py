@@ -25,7 +25,7 @@ from .locks import locked_file
 from .places import STATE
 
 FILE = "pins.json"
-VARIABLE = "DRAFTHOUSE_PINS"
+VARIABLE = "DRAFTHOUSE_PINS"  # of the environment: the path of another file
 SCHEMA = "drafthouse.pins/1"
 ACCEPT = "find out why it moved; to take what it is now, add -e repin=true once"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -33,7 +33,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass
 class Pins:
-    """The pins. A box without a registry recognises an image by its id."""
+    """The pins. An image that came to a box without a registry is recognised by its id."""
 
     hub: dict[str, str] = field(default_factory=dict)  # "repository@branch" to commit
     images: dict[str, str] = field(default_factory=dict)  # "name:tag" to digest
@@ -87,9 +87,10 @@ def read_pins(path: Path) -> Pins:
 
 
 def remember(path: Path, new: Pins, again: bool = False) -> bool:
-    """Add ``new`` to the file; return True if that changed it. ``again`` overwrites pins that differ.
+    """Add ``new`` to the file; return True if that changed it.
 
-    Otherwise raises DrafthouseError for a pin that differs: the branch or tag has moved since it was pinned.
+    A pin that differs means that the branch or tag has moved since it was pinned: ``again`` overwrites it, otherwise
+    DrafthouseError is raised. Ids of images are overwritten in any case.
     """
     with _locked(path):
         pins = read_pins(path)
@@ -110,7 +111,7 @@ def remember(path: Path, new: Pins, again: bool = False) -> bool:
 
 
 def _check_unmoved(path: Path, new: Pins, pins: Pins) -> None:
-    """Raise DrafthouseError for each of ``new`` that differs from the pin in the file at ``path``."""
+    """Raise DrafthouseError for each of ``new`` that differs from its pin in ``pins``, read from the file ``path``."""
     moved = []
     for new_values, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
         for key, value in new_values.items():
@@ -122,7 +123,7 @@ def _check_unmoved(path: Path, new: Pins, pins: Pins) -> None:
 
 
 def image_of(resolved: Mapping[str, Any]) -> str | None:
-    """The image whose digest is pinned, for a derived image its base; None where no container runs the engine."""
+    """The image whose digest is pinned, for a derived image its base; None without an image, or outside Docker."""
     if resolved["site"].get("runtime") != "docker":
         return None
     name = resolved["engine"].get("image")
@@ -133,7 +134,8 @@ def image_of(resolved: Mapping[str, Any]) -> str | None:
 
 def commit_words(item: Mapping[str, Any]) -> str:
     """The commit of a hub item as plans and reports show it, with its source: catalogue, pin, or not known yet."""
-    revision, pinned = str(item["details"]["revision"]), item.get("pinned")
+    revision = str(item["details"]["revision"])
+    pinned = item.get("pinned")
     if is_commit(revision):
         return revision
     if pinned:
@@ -149,12 +151,13 @@ def _locked(path: Path) -> Iterator[None]:
         with locked_file(path.with_name(f".{path.name}.lock")):
             yield
     except OSError as error:
-        found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"
-        raise one_problem(
-            "file-unwritable", found, needed, "free some space, or fix its permissions", str(path)
-        ) from error
+        found = error.strerror or str(error)
+        needed = "a file that can be written: it records what was pinned"
+        do = "free some space, or fix its permissions"
+        raise one_problem("file-unwritable", found, needed, do, str(path)) from error
 
 
 def _damaged(path: Path, found: str) -> Problem:
+    """The problem of a file that is no record of pins; it is never overwritten, as that would lose the pins."""
     do = "restore it, or move it away: what it pinned is then pinned anew, as it is now"
     return Problem("file-malformed", found, "the record of what this clone pinned at first use", do, str(path))

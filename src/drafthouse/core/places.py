@@ -1,4 +1,4 @@
-"""The folders of data, results and state: all of them the clone, or three folders for an installed wheel."""
+"""The folders of data, results and state: all of them the clone, or several for an installed wheel (`INSTALLED`)."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ def printable_lines(text: str) -> str:
 
 
 def _safe_character(char: str) -> str:
+    """A character as `printable` shows it."""
     if char in _BREAKS:
         return " "
     if unicodedata.category(char) in _NOT_SHOWN or _is_no_character(char):

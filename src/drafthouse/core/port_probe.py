@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-_MOST_AT_ONCE = 16
+_MOST_AT_ONCE = 16  # connection attempts
 
 
 def probe_ports(doors: Sequence[Mapping[str, Any]], timeout_s: float = 2.0) -> list[dict[str, Any]]:
@@ -20,20 +20,27 @@ def probe_ports(doors: Sequence[Mapping[str, Any]], timeout_s: float = 2.0) -> l
 
 
 def _probe(door: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    address, port = str(door["address"]), int(door["port"])
+    """The door with the two keys of `probe_ports`."""
+    address = str(door["address"])
+    port = int(door["port"])
     try:
         with socket.create_connection((address, port), timeout_s) as connection:
-            return {**door, "answers": True, "source": str(connection.getsockname()[0])}
+            source, *_ = connection.getsockname()
+            return {**door, "answers": True, "source": str(source)}
     except OSError:
         return {**door, "answers": False, "source": _source(address, port)}
 
 
 def _source(address: str, port: int) -> str:
-    """The source address of a packet to that address, from a connected UDP socket, which sends no packet."""
+    """The source address of a packet to that address, from a connected UDP socket, which sends no packet.
+
+    '' if there is no route to it.
+    """
     try:
-        family, kind, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        family, kind, _, _, destination = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as udp_socket:
-            udp_socket.connect(target)
-            return str(udp_socket.getsockname()[0])
+            udp_socket.connect(destination)
+            source, *_ = udp_socket.getsockname()
+            return str(source)
     except OSError:
         return ""

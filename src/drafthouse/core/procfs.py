@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-FIRST_PROCESS = Path("/proc/1/environ")
+FIRST_PROCESS = Path("/proc/1/environ")  # PID 1's environment
 # The state of a listening socket (TCP_LISTEN) in /proc/net/tcp, in hexadecimal digits.
 _LISTEN = "0A"
+_START_TIME = 19  # index in `_stat`: field 22 of proc(5), in clock ticks since boot
 
 
 def boot_id() -> str:
@@ -24,21 +25,22 @@ def boot_id() -> str:
 
 @dataclass(frozen=True)
 class Clocks:
-    """One reading of a machine's clocks: wall (unix s), ``up`` (s since its boot, suspend included), and boot id."""
+    """One reading of a machine's clocks."""
 
-    wall: float
-    up: float
-    boot: str
+    wall: float  # unix seconds; somebody may set this clock
+    up: float  # seconds since the machine's boot, suspend included
+    boot: str  # id of that boot; '' if unknown
 
 
 def clocks() -> Clocks:
-    """The clocks of this machine now; ``boot`` is '' where the system has no boot id."""
+    """The clocks of this machine now; without Linux ``boot`` is '' and ``up`` counts from an unknown moment."""
     try:
         boot = boot_id()
     except OSError:  # not Linux: a controller may run macOS
         boot = ""
     boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return Clocks(time.time(), time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock), boot)
+    up_s = time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock)
+    return Clocks(wall=time.time(), up=up_s, boot=boot)
 
 
 def commands() -> Iterator[tuple[int, list[str]]]:
@@ -85,7 +87,7 @@ def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
 
 
 def is_gone(pid: int) -> bool:
-    """True if a process has ended, even if its parent has not waited for it yet (a zombie)."""
+    """True if a process has ended, even if its parent has not waited for it yet (a zombie, state Z)."""
     fields = _stat(pid)
     return not fields or fields[0] == "Z"
 
@@ -99,7 +101,7 @@ def state_of(pid: int) -> str | None:
 def start_of(pid: int) -> str | None:
     """The start time of a process in clock ticks since boot; None where it has ended. With the pid it is unique."""
     fields = _stat(pid)
-    return fields[19] if fields and fields[0] != "Z" else None
+    return fields[_START_TIME] if fields and fields[0] != "Z" else None
 
 
 def age_of(pid: int) -> float | None:
@@ -107,7 +109,7 @@ def age_of(pid: int) -> float | None:
     fields = _stat(pid)
     if not fields:
         return None
-    started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5): clock ticks since boot
+    started_s = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)
 
 
@@ -118,7 +120,10 @@ def parent_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third (state) on; [] where the process has ended."""
+    """The fields of /proc/PID/stat from the third (state) on; [] where the process has ended.
+
+    The second, the program's name in parentheses, may itself have blanks and parentheses.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -133,7 +138,7 @@ def listeners(proc: Path = Path("/proc")) -> Iterator[tuple[str, int, str]]:
         except OSError:
             continue
         for line in lines:
-            columns = line.split()
+            columns = line.split()  # number, local address, remote address, state, ..., inode (10th)
             if columns[3:4] == [_LISTEN]:
                 address, _, port = columns[1].rpartition(":")
                 yield address, int(port, 16), f"socket:[{''.join(columns[9:10])}]"

@@ -19,19 +19,18 @@ from .plain_text import printable
 class Event(TypedDict, total=False):
     """A progress report: ``text``, or a ``line`` that stays on the screen, and how far the task is.
 
-    ``done`` and ``total`` are in ``unit``, ``rate`` in units/s; None or no key: unknown. ``item`` names one of several
-    parallel tasks, such as a download. ``phase`` is the part of a measurement.
+    None or no key: unknown.
     """
 
     text: str
     line: str
-    done: float
+    done: float  # in ``unit``, as ``total``
     total: float | None
-    unit: str
-    rate: float | None
-    eta_s: float | None
-    item: str
-    phase: str
+    unit: str  # "bytes", or what is counted
+    rate: float | None  # units per second
+    eta_s: float | None  # seconds left
+    item: str  # one of several parallel tasks, such as a download; no key: the whole task
+    phase: str  # the part of a measurement
 
 
 Tell = Callable[[Event], None]
@@ -39,12 +38,15 @@ Tell = Callable[[Event], None]
 
 
 class Progress:
-    """Appends events to the progress file, of each item one in ``every_s`` seconds; important ones always."""
+    """Appends events to the progress file, of each item one in ``every_s`` seconds; important ones always.
+
+    Without a file (``path`` None) events are dropped.
+    """
 
     def __init__(self, path: str | None, every_s: float = 1.0) -> None:
         self._path = Path(path) if path else None
         self._every_s = every_s
-        self._last: dict[object, float] = {}
+        self._last: dict[object, float] = {}  # by item, when its last event was written
         if self._path:
             # Ansible's copy of the running module lies in the same folder. It holds the arguments in clear text, the
             # hub's token among them, and would stay there after a kill. It is loaded by now, so it is removed.
@@ -53,7 +55,8 @@ class Progress:
 
     def __call__(self, event: Event, important: bool = False) -> None:
         """Append one event."""
-        now, item = time.monotonic(), event.get("item")
+        now = time.monotonic()
+        item = event.get("item")
         if self._path is None or (not important and now - self._last.get(item, float("-inf")) < self._every_s):
             return
         self._last[item] = now
@@ -65,7 +68,8 @@ class Progress:
 def shown(event: Event) -> str:
     """An event as one line of text."""
     parts = [str(event.get("text", ""))]
-    done, total = event.get("done"), event.get("total")
+    done = event.get("done")
+    total = event.get("total")
     if isinstance(done, (int, float)) and isinstance(total, (int, float)) and total:
         if event.get("unit") == "bytes":
             parts.append(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB ({done / total:.0%})")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$")  # name, labels, value, time
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-TOTAL = "_total"
+TOTAL = "_total"  # the suffix of a counter's name
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,10 @@ def redactor(known: Iterable[str] = ()) -> Callable[[str], str]:
 
 
 def known_secrets(environ: Mapping[str, str], files: Iterable[Path] = ()) -> set[str]:
-    """The secrets in an environment (by a variable's name, or in a URL) and in key files."""
+    """The secrets in an environment (by a variable's name, or in a URL) and in key files; unreadable ones are skipped.
+
+    Left out is what is too short to be removed safely, or is no secret in spite of its name (`PLAIN`).
+    """
     texts = [value for name, value in environ.items() if is_secret_name(name) and name not in _NO_SECRET]
     for path in files:
         try:

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from .errors import Problem
 
-#: The kind of a name: a verb of `drafthouse`, a target of make, an option of a verb ("bench --processes"), a variable
-#: of an inventory, a variable of make, a key of a profile or catalogue entry (its full path), a value of such a key
+#: The kind of a name: a verb of `drafthouse` (a command), a target of make, an option of a verb ("bench --processes"),
+#: a variable of an inventory, a variable of make, a key of a profile or catalogue entry (its full path), a value of one
 #: ("watchdog.mode: schedule"), or a profile.
 Place = Literal["verb", "target", "option", "variable", "make variable", "key", "value", "profile"]
 
@@ -114,7 +114,7 @@ REMOVED: tuple[Removed, ...] = (
 
 
 def removed(place: Place, name: str, where: str = "") -> Problem | None:
-    """The problem of using a removed name of the kind ``place``; None for any other name."""
+    """The problem that a removed name of the kind ``place`` is used, at ``where`` if known; None for any other name."""
     for old in REMOVED:
         if (old.place, old.name) == (place, name):
             return Problem("removed", f"the {place} {name}, which was removed", "what replaced it", old.instead, where)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 _HASH = "--hash="
-_SPLIT = re.compile(r"\s+--hash=")
+_BEFORE_HASH = re.compile(r"\s+--hash=")
 
 
 def read_lock(text: str) -> list[str]:
@@ -25,16 +25,17 @@ def read_lock(text: str) -> list[str]:
 
 def without_hashes(entry: str) -> str:
     """The entry without its hashes."""
-    return _SPLIT.split(entry)[0].rstrip()
+    requirement, *_ = _BEFORE_HASH.split(entry)
+    return requirement.rstrip()
 
 
 def hashes_of(entry: str) -> list[str]:
     """The hashes of an entry: ``sha256:`` and 64 hex digits each."""
-    return _SPLIT.split(entry)[1:]
+    return _BEFORE_HASH.split(entry)[1:]
 
 
 def pin_of(entry: str) -> str:
-    """The pin ``name==1.2.3`` of an entry: the normalised name (small letters, hyphens) without extras."""
+    """The pin ``name==1.2.3`` of an entry with an exact version: the name normalised (PEP 503) and without extras."""
     name, _, version = without_hashes(entry).partition(";")[0].strip().partition("==")
     return f"{re.sub(r'[-_.]+', '-', name.partition('[')[0]).lower()}=={version}"
 
@@ -49,7 +50,7 @@ def hashes_by_pin(entries: Iterable[str]) -> dict[str, list[str]]:
 
 
 def with_hashes(entries: Iterable[str], by_pin: Mapping[str, Sequence[str]]) -> list[str]:
-    """The entries with their hashes from ``by_pin`` added; an entry that has hashes stays as it is."""
+    """The entries with their hashes from ``by_pin`` added, if it has any; an entry that has hashes stays as it is."""
     completed = []
     for entry in entries:
         words = [entry]

@@ -8,26 +8,24 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# HTTP statuses that may pass: the server asks to come back later, or has an error of its own (RFC 9110, RFC 6585).
+# HTTP statuses that may pass: the server asks to come back later, or has an error of its own (RFC 9110, RFC 6585; those
+# from 520 on are Cloudflare's).
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try without progress, and the pauses between: they double from ``first_s`` up to ``longest_s``.
+    """How often to try without progress, and the pauses between, which double."""
 
-    A longer pause that the server asks for is used. If it exceeds ``longest_wait_s``, there is no further try.
-    """
-
-    tries: int = 6
-    first_s: float = 1.0
-    longest_s: float = 30.0
-    longest_wait_s: float = 600.0
+    tries: int = 6  # in a row
+    first_s: float = 1.0  # the first pause
+    longest_s: float = 30.0  # no pause of our own is longer; one that the server asks for may be
+    longest_wait_s: float = 600.0  # a server that asks for more gets no further request
 
     def pause(self, failed: int, asked_s: float | None = None) -> float | None:
-        """The seconds to wait after ``failed`` tries in a row; None to give up.
+        """The seconds to wait after ``failed`` tries in a row (1 or more); None to give up.
 
-        ``asked_s`` is the pause that the server asked for (`asked_to_wait`).
+        ``asked_s`` is the pause that the server asked for (`asked_to_wait`); None: it asked for none.
         """
         if failed >= self.tries or (asked_s is not None and asked_s > self.longest_wait_s):
             return None
@@ -37,8 +35,9 @@ class Patience:
 def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
     """The pause (s) that a response's headers ask for before the next request; None if they name none.
 
-    ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3). Hugging Face also sends ``RateLimit: "api";r=0;t=55``
-    (see parse_ratelimit_headers in huggingface_hub): requests left, here 0, and seconds until there are more.
+    ``Retry-After`` counts before the other header. It holds seconds or a date (RFC 9110, 10.2.3), which is compared
+    with ``now`` (unix seconds; None: this machine's clock). Hugging Face also sends ``RateLimit: "api";r=0;t=55`` (see
+    parse_ratelimit_headers in huggingface_hub): requests left, here 0, and seconds until there are more.
     """
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
     retry_after = lowered.get("retry-after", "")

@@ -17,10 +17,10 @@ from .documents import json_of
 from .errors import Problem
 from .procfs import boot_id, start_of
 
-BEAT_EVERY_S = 4.0
+BEAT_EVERY_S = 4.0  # between two touches of the file
 #: A run of another machine is dead if its file is not touched for this long; a younger file is watched this long.
 SILENT_S = 12.0
-_PIDS = Path("/proc/self/ns/pid")
+_PIDS = Path("/proc/self/ns/pid")  # a link to this process's pid namespace
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Lease:
         return f"{self.machine}/{self.pid}/{self.start}"
 
     def lives(self) -> bool | None:
-        """True if the run's process lives; None, unknown, for a run of another machine."""
+        """True if the run's process lives, False if it has ended; None, unknown, for a run of another machine."""
         if self.machine != this_machine():
             return None
         return start_of(self.pid) == self.start
@@ -63,7 +63,10 @@ def this_machine() -> str:
 
 def lease_of(pid: int, what: str, phase: str) -> Lease:
     """A lease for the run whose process on this machine is ``pid``."""
-    return Lease(pid, start_of(pid) or "", this_machine(), platform.node(), what, phase, round(time.time()))
+    return Lease(
+        pid=pid, start=start_of(pid) or "", machine=this_machine(), host=platform.node(), what=what, phase=phase,
+        began_unix_s=round(time.time()),
+    )  # fmt: skip
 
 
 def read_lease(text: str) -> Lease | None:
@@ -81,15 +84,22 @@ def lease_file(home: str) -> str:
 
 
 def look_command(home: str) -> str:
-    """A shell command that prints four things, which `parsed_look` parses: home exists, file's time, time now, file."""
+    """A shell command that prints four lines for `parsed_look`: home or none, the file's time, the time now, its text.
+
+    Both times are in unix seconds by the box's clock.
+    """
     file = shlex.quote(lease_file(home))
     has_home = f"[ -d {shlex.quote(home)} ] && echo home || echo none"
     return f"{has_home}; stat -c %Y {file} || echo 0; date +%s; cat {file} || true"
 
 
 def take_command(home: str, lease: Lease, instead_of: str) -> str:
-    """A shell command that replaces the file's text ``instead_of`` by the lease; status 3 if it was another text."""
-    file, run = lease_file(home), f"{home}/run"
+    """A shell command that replaces the file's text ``instead_of`` ("": no file) by the lease.
+
+    Its status is 3 if the file has another text, because another run was quicker; then nothing is changed.
+    """
+    file = lease_file(home)
+    run = f"{home}/run"
     new = shlex.quote(f"{file}.{lease.pid}.new")
     write = f"printf '%s\\n' {shlex.quote(lease.text())} >{new} && mv -f {new} {shlex.quote(file)}"
     check = f'[ "$(head -n 1 {shlex.quote(file)} 2>/dev/null)" = {shlex.quote(instead_of)} ] || exit 3'
@@ -107,20 +117,23 @@ def beat_command(home: str, lease: Lease) -> str:
 def refused(lease: Lease, home: str) -> Problem:
     """The refusal of a second run on a home, with how to stop the first."""
     since = time.strftime("%H:%M", time.localtime(lease.began_unix_s))
-    host, stop = lease.host, "Ctrl-C there"
+    host = lease.host
+    stop = "Ctrl-C there"
     if lease.machine == this_machine():
-        host, stop = "this machine", f"kill -INT {lease.pid}"
-    return Problem(
-        "box-in-use",
+        host = "this machine"
+        stop = f"kill -INT {lease.pid}"
+    found = (
         f"another run is working on this box: {lease.what}, at: {lease.phase} "
-        f"(pid {lease.pid} on {host}, since {since})",
-        f"one run at a time on {home}",
-        f"wait for it, or stop it ({stop}), then run again; nothing was changed",
+        f"(pid {lease.pid} on {host}, since {since})"
     )
+    needed = f"one run at a time on {home}"
+    do = f"wait for it, or stop it ({stop}), then run again; nothing was changed"
+    return Problem("box-in-use", found, needed, do)
 
 
 def parsed_look(text: str) -> tuple[bool, int, int, str]:
     """The output of `look_command`: True if the home exists, the file's time (unix s; 0: none), now, its text."""
-    lines: list[str] = [*text.splitlines(), "", "", "", ""]  # padded, in case the command printed less
-    times = [int(word) if word.strip().isdigit() else 0 for word in lines[1:3]]
-    return lines[0].strip() == "home", times[0], times[1], lines[3].strip()
+    # Padded, in case the command printed less.
+    home, *words, lease_text = [*text.splitlines(), "", "", "", ""][:4]
+    file_s, now_s = [int(word) if word.strip().isdigit() else 0 for word in words]
+    return home.strip() == "home", file_s, now_s, lease_text.strip()

@@ -1,7 +1,8 @@
 """Check data read from YAML or JSON against a shape (a schema), and collect every problem instead of the first.
 
-A shape is a `Map` of named fields, a `Table` of entries under free names, a `List`, a `Value`, or
-`Anything`. An unknown key is a problem that names the nearest valid key.
+A shape is a `Map` of named fields, a `Table` of entries under free names, a `List`, a `Value`, or `Anything`. An
+unknown key is a problem that names the nearest valid key. A path is the place of a value in the file, such as
+``engine.version`` or ``steps[0]``; '' is the whole file.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "tru
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a word: a regular expression for the whole word, and its description in an error."""
+    """The form of a word."""
 
-    pattern: str
-    needed: str
+    pattern: str  # a regular expression for the whole word
+    needed: str  # its description, for an error
 
     def fits(self, text: str) -> bool:
         """True if the pattern matches all of ``text``."""
@@ -41,9 +42,9 @@ class Value:
     required: bool = False  # True if the key must be present; here and in the shapes below
     null: bool = False  # True if null is valid too: programs write it for an unknown value; here and below
     choices: tuple[str, ...] = ()  # the valid words; empty: any
-    low: float | None = None  # inclusive limits; None: none
-    high: float | None = None
-    form: Form | None = None
+    low: float | None = None  # the smallest valid number; None: no limit
+    high: float | None = None  # the largest one
+    form: Form | None = None  # of a text; None: any
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,7 @@ def check(data: object, shape: Shape, findings: Findings, path: str = "") -> boo
     if isinstance(shape, Map):
         _check_map(data, shape, findings, path)
     elif isinstance(shape, Table):
-        if _is_mapping(data, findings, path):
-            for name, entry in data.items():  # type: ignore[attr-defined]  # _is_mapping has looked
-                if not _is_name(name, findings, path):
-                    continue
-                if shape.names and not shape.names.fits(name):
-                    findings.add(
-                        "wrong-format", _join(path, name), f"the key {name!r}", shape.names.needed, "correct the key"
-                    )
-                check(entry, shape.entries, findings, _join(path, name))
+        _check_table(data, shape, findings, path)
     elif isinstance(shape, List):
         if isinstance(data, list):
             for number, item in enumerate(data):
@@ -161,13 +154,28 @@ def check_keys(data: object, findings: Findings, path: str) -> None:
 
 
 def _is_name(key: object, findings: Findings, path: str) -> bool:
+    """True if a key is text; otherwise that is a problem."""
     if isinstance(key, str):
         return True
     findings.add("wrong-type", _join(path, key), f"a name that is {_show(key)}", "text", "put it in quotes")
     return False
 
 
+def _check_table(data: object, shape: Table, findings: Findings, path: str) -> None:
+    """Add the problems of a mapping with free names: of the names, and of the entries."""
+    if not _is_mapping(data, findings, path):
+        return
+    assert isinstance(data, Mapping)
+    for name, entry in data.items():
+        if not _is_name(name, findings, path):
+            continue
+        if shape.names and not shape.names.fits(name):
+            findings.add("wrong-format", _join(path, name), f"the key {name!r}", shape.names.needed, "correct the key")
+        check(entry, shape.entries, findings, _join(path, name))
+
+
 def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
+    """Add the problems of a mapping with named fields: in known keys, removed and unknown keys, missing keys."""
     if not _is_mapping(data, findings, path):
         return
     assert isinstance(data, Mapping)
@@ -199,6 +207,7 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
 
 
 def _check_value(data: object, shape: Value, findings: Findings, path: str) -> None:
+    """Add the problem of a value: its type, else its choice, else the form of a text, or the limits of a number."""
     if not _is_of_type(data, shape.type):
         do = "correct the value"
         if shape.type is str and isinstance(data, (bool, int, float)):
@@ -219,6 +228,7 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
 
 
 def _is_of_type(data: object, kind: type) -> bool:
+    """True if a value of a file has the type ``kind`` of a shape."""
     # In Python a bool is an int, which is not meant here. An int is accepted as a float.
     if isinstance(data, bool):
         return kind is bool
@@ -226,6 +236,7 @@ def _is_of_type(data: object, kind: type) -> bool:
 
 
 def _check_number(data: float, shape: Value, findings: Findings, path: str) -> None:
+    """Add the problem of a number that is beyond the bounds of all numbers, or of this shape."""
     if not _is_in_bounds(data):
         findings.add(
             "out-of-range", path, _show(data), f"0, or a number from {LEAST:g} to {MOST:g}", "correct the value"
@@ -242,6 +253,7 @@ def _is_in_bounds(number: float) -> bool:
 
 
 def _is_mapping(data: object, findings: Findings, path: str) -> bool:
+    """True if the data is a mapping; otherwise that is a problem."""
     if isinstance(data, Mapping):
         return True
     findings.add("wrong-type", path, _show(data), "keys with values", "write it as a YAML mapping")
@@ -253,6 +265,7 @@ def _join(path: str, key: object) -> str:
 
 
 def _show(data: object) -> str:
+    """A value for an error: a text in quotes, "nothing" for null."""
     if data is None:
         return "nothing"
     if isinstance(data, str):
@@ -261,6 +274,7 @@ def _show(data: object) -> str:
 
 
 def _shortened(data: Any) -> str:
+    """A value as text of at most 80 characters."""
     # str() raises ValueError for a whole number of more than 4,300 digits.
     if isinstance(data, int) and data.bit_length() > _SHOWN_BITS:
         return f"a number of {data.bit_length()} bits"

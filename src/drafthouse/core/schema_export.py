@@ -36,12 +36,13 @@ def json_schema_of(shape: Shape) -> Schema:
         schema = _map(shape)
     if shape.null:
         schema["type"] = [schema["type"], "null"]
-        if "enum" in schema:
+        if "enum" in schema:  # it would exclude null again
             schema["enum"].append(None)
     return schema
 
 
 def _value(shape: Value) -> Schema:
+    """The JSON schema of a text, number or boolean."""
     schema: Schema = {"type": _TYPES[shape.type]}
     if shape.choices:
         schema["enum"] = list(shape.choices)
@@ -55,6 +56,7 @@ def _value(shape: Value) -> Schema:
 
 
 def _map(shape: Map) -> Schema:
+    """The JSON schema of a mapping with named fields."""
     schema: Schema = {
         "type": "object",
         "properties": {name: json_schema_of(field) for name, field in shape.fields.items()},
@@ -74,5 +76,5 @@ def required_of(shape: Map) -> list[str]:
 
 
 def _pattern(form: Form) -> str:
-    # A `Form` must match the whole text, while a pattern of JSON Schema may match anywhere in it.
+    """The form as a pattern of JSON Schema, which may match anywhere in a text unless it says otherwise."""
     return f"^(?:{form.pattern})$"

@@ -19,13 +19,13 @@ import urllib.parse
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 
-#: The shortest secret that is removed: a shorter one may be a common word.
+#: Characters of the shortest secret that is removed: a shorter one may be a common word.
 SHORTEST = 6
 #: The fewest letters and digits that count as a piece of a form. Two logs of 5 MB have no 12 hexadecimal digits in
 #: common by chance, and a piece of 11 or more contains a whole block that begins at a multiple of `_BLOCK`.
 PIECE = 12
 _DIGITS = 24  # the same for a piece of digits only, because long numbers are common
-_BLOCK = 6
+_BLOCK = 6  # characters
 _NEAR = 400  # the distance from a piece, in letters and digits, in which the rest of its form is searched
 _REST = 4  # the fewest letters and digits of such a rest
 
@@ -48,15 +48,8 @@ _ANY_ESCAPE = re.compile(r"[\\%&\x1b]|0x")  # matches in every text that `_ESCAP
 _LINE_END = re.compile(r"\\*\r?\n[ \t]*")
 # The groups of `_ESCAPE` that hold a number, and the number's base.
 _BASES = (
-    ("code", 16),
-    ("long", 16),
-    ("byte", 16),
-    ("listed", 16),
-    ("octal", 8),
-    ("url", 16),
-    ("hex", 16),
-    ("number", 10),
-)
+    ("code", 16), ("long", 16), ("byte", 16), ("listed", 16), ("octal", 8), ("url", 16), ("hex", 16), ("number", 10),
+)  # fmt: skip
 _WORDS = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _NOT_DENSE = re.compile(r"[^A-Za-z0-9]+")
 _ASCII_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())
@@ -122,16 +115,20 @@ class Forms:
 
 
 def _rest_behind(dense: str, at: int, rest: str) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each part of a form's ``rest`` behind a piece; a log's prefixes may stand between."""
+    """Yield begin and end of each part of a form's ``rest`` behind a piece, which ends at ``at``.
+
+    A log's prefixes may stand between the parts.
+    """
     end = at + _NEAR
     while len(rest) >= _REST:
         # The longest beginning of the rest that stands nearby; 0 if not even `_REST` characters do.
         size = next((n for n in range(len(rest), _REST - 1, -1) if dense.find(rest[:n], at, end) >= 0), 0)
         if not size:
             return
-        at = dense.find(rest[:size], at, end)
-        yield at, at + size
-        at, rest = at + size, rest[size:]
+        begin = dense.find(rest[:size], at, end)
+        at = begin + size
+        yield begin, at
+        rest = rest[size:]
 
 
 def _rest_before(dense: str, at: int, rest: str) -> Iterator[tuple[int, int]]:
@@ -153,7 +150,9 @@ class _Tracked:
     """A text made from an original one, and where each of its characters begins and ends in the original."""
 
     def __init__(self, text: str, begins: array[int], ends: array[int]) -> None:
-        self.text, self._begins, self._ends = text, begins, ends
+        self.text = text
+        self._begins = begins  # by index of a character in ``text``, its begin in the original
+        self._ends = ends
 
     @classmethod
     def of(cls, text: str) -> _Tracked:
@@ -166,7 +165,9 @@ class _Tracked:
     def replaced(self, pattern: re.Pattern[str], character: Callable[[re.Match[str]], str]) -> _Tracked:
         """The text with each match of ``pattern`` replaced by what ``character`` returns: one character or none."""
         parts: list[str] = []
-        begins, ends, at = array("I"), array("I"), 0
+        begins = array("I")
+        ends = array("I")
+        at = 0  # the end of the match before
         for match in pattern.finditer(self.text):
             parts.append(self.text[at : match.start()])
             begins.extend(self._begins[at : match.start()])
@@ -186,6 +187,7 @@ class _Tracked:
 
 
 def _unescaped(text: str) -> str:
+    """``text`` with the escapes of `_ESCAPE` undone and its line ends removed."""
     if not _ANY_ESCAPE.search(text):
         return _LINE_END.sub("", text)
     for _ in range(_passes(text)):
@@ -199,6 +201,7 @@ def _passes(text: str) -> int:
 
 
 def _character(escape: re.Match[str]) -> str:
+    """The character that an escape stands for; '' for a line end, a colour or a lone backslash."""
     for name, base in _BASES:
         if escape[name]:
             return chr(int(escape[name], base))
@@ -206,6 +209,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _positions(text: str, form: str) -> Iterator[int]:
+    """Yield where ``form`` begins in ``text``; occurrences may overlap."""
     at = text.find(form)
     while at >= 0:
         yield at
@@ -213,6 +217,7 @@ def _positions(text: str, form: str) -> Iterator[int]:
 
 
 def _replace(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
+    """``text`` with ``mark`` in place of the ``spans`` (begin and end); spans that overlap get one mark together."""
     parts: list[str] = []
     done = 0
     for begin, end in sorted(spans):
@@ -239,14 +244,18 @@ def _forms_of(secret: str) -> set[str]:
 
 def _in_base64(raw: bytes) -> Iterator[str]:
     """Yield the base64 characters that ``raw`` alone determines inside a longer text, at each of 3 alignments."""
-    for before in range(3):
-        # A character of base64 holds 6 bits. Those at either end that also hold bits of the neighbours are left out.
+    # A character of base64 holds 6 bits, a byte 8. The characters at either end that also hold bits of the neighbours
+    # are left out; with one byte before ``raw`` (8 bits) these are the first two.
+    for before, first in ((0, 0), (1, 2), (2, 3)):
         encoded = base64.b64encode(b"\0" * before + raw).decode()
-        yield encoded[{0: 0, 1: 2, 2: 3}[before] : (before + len(raw)) * 8 // 6]
+        yield encoded[first : (before + len(raw)) * 8 // 6]
 
 
 def _dense_forms_of(secret: str) -> Iterator[tuple[str, int]]:
-    """Yield the letters and digits of each form of a secret, and how many of them in a row count as a piece."""
+    """Yield the letters and digits of each form of a secret, and how many of them in a row count as a piece.
+
+    Forms of fewer letters and digits than `PIECE` are left out.
+    """
     raw = secret.encode()
     # Only the whole counts without a digit, or as a path: a piece would be a common word, or a folder's name.
     whole = isinstance(secret, Whole) or not re.search(r"\d", secret) or re.match(r"[~.]{0,2}/", secret)
@@ -259,7 +268,7 @@ def _dense_forms_of(secret: str) -> Iterator[tuple[str, int]]:
         if text != raw.hex().encode():  # hexadecimal digits are not encoded as such once more
             forms.add(text.hex())
     forms |= {form.upper() for form in forms if re.fullmatch(r"[0-9a-f]+", form)}
-    # Base32 has five alignments.
+    # Base32 has five alignments, as a character holds 5 bits. The first ones, with bits of a neighbour, are left out.
     for before in range(5):
         shifted = base64.b32encode(b"\0" * before + raw).decode()
         forms.add(shifted[(8 * before + 4) // 5 :].rstrip("="))

@@ -79,6 +79,7 @@ _OF_FILE = re.compile(r"(?:\.(?:part|json|log|lock|incomplete)\b|/| [ *][\w./-]+
 _BEARER = re.compile(rf"(?i){_START}(bearer(?:[ \t]+|%20|\+))[A-Za-z0-9._~+/=%-]{{6,}}")
 _USER_IN_URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}:\\*/\\*/)[^\s\"'<>]+@")
 _COOKIE = re.compile(r"(?im)\b((?:set-)?cookie[\"']?\s*[:=]\s*)[^\n]+")
+# A secret in the query of a URL, among them the signatures of clouds.
 _IN_QUERY = re.compile(
     rf"(?i)([?&;](?:[a-z0-9]+[_-])*(?:{_LAST}|sig|x-amz-[a-z-]+|policy|key-pair-id)=)([^&\s\"'<>#]+)"
 )
@@ -144,17 +145,21 @@ def without_shapes(text: str) -> str:
 
 
 def _without_last_group(match: re.Match[str]) -> str:
-    """The match with `GONE` for the text of its last group, whose leading and trailing whitespace stays."""
+    """The match with `GONE` for the text of its last group, whose leading and trailing whitespace stays.
+
+    Unchanged if that text is no secret.
+    """
     last = match.re.groups
-    secret, begin = match[last], match.start(last) - match.start()
+    secret = match[last]
     if _is_harmless(secret.strip().strip("\"'`")):
         return match[0]
-    inside = secret.strip()
-    lead, tail = secret[: secret.index(inside)], secret[secret.index(inside) + len(inside) :]
+    begin = match.start(last) - match.start()
+    lead, _, tail = secret.partition(secret.strip())
     return f"{match[0][:begin]}{lead}{GONE}{tail}{match[0][begin + len(secret) :]}"
 
 
 def _is_harmless(value: str) -> bool:
+    """True for a value that is no secret: nothing, a plain word (`PLAIN`), a number, or one that is removed already."""
     return not value or bool(PLAIN.match(value) or _DONE.match(value) or _NUMBER.match(value))
 
 
@@ -173,6 +178,7 @@ def _without_key_ends(text: str) -> str:
 
 
 def _without_passphrase(match: re.Match[str]) -> str:
+    """The match of `_TO_THE_END` with `GONE` for the passphrase; unchanged if it is no secret."""
     if _is_harmless(match[2].strip()):
         return match[0]
     return f"{match[1]}{GONE}"
@@ -180,6 +186,7 @@ def _without_passphrase(match: re.Match[str]) -> str:
 
 def _unless_hash(match: re.Match[str]) -> str:
     """`GONE` for 64 hexadecimal digits, unless the text before or behind them on their line names a hash."""
+    # 90 characters are more than `_IS_HASH` can match.
     before = match.string[max(0, match.start() - 90) : match.start()]
     is_hash = _IS_HASH.search(before.rpartition("\n")[2]) or _OF_FILE.match(match.string, match.end())
     return match[0] if is_hash else GONE
@@ -213,10 +220,8 @@ def _without_value(match: re.Match[str]) -> str:
 
 def _in_sentence(match: re.Match[str]) -> bool:
     """True for a sentence that is no setting, such as "it asks nobody for a key: keep it on loopback"."""
-    before, behind = (
-        match.string[max(0, match.start() - 16) : match.start()],
-        match.string[match.end() : match.end() + 3],
-    )
+    before = match.string[max(0, match.start() - 16) : match.start()]
+    behind = match.string[match.end() : match.end() + 3]
     is_word = match["name"] in ("key", "token") and re.fullmatch(r"[A-Za-z]{1,12}:?", match["value"])
     return bool(is_word and re.search(r"[A-Za-z] $", before) and re.match(r"[,;]? [a-z]", behind))
 

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-Flag = list[str]  # ["--flag"] or ["--flag", "value"]; a positional is ["value"]
+Flag = list[str]  # the words of a flag: ["--flag"] or ["--flag", "value"]; for a positional argument ["value"]
 # Line breaks of YAML besides \n and \r, control characters, surrogates, byte order marks, and no characters at all.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
@@ -38,7 +38,7 @@ def compact_json(data: object) -> str:
 
 
 def flag(name: str, value: object) -> Flag:
-    """A flag and its value as words; for True the flag alone, for False ``--no-…``."""
+    """The flag ``name`` (--with-dashes) and its value as words; for True the flag alone, for False ``--no-…``."""
     if value is True:
         return [name]
     if value is False:

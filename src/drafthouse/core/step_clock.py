@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class StepClock(TypedDict):
-    """A moment: the id of the machine's boot, and the seconds since that boot, time in suspend included."""
+    """A moment by the clock that counts from the machine's boot."""
 
-    boot: str
-    boot_s: float
+    boot: str  # id of that boot
+    boot_s: float  # seconds since then, time in suspend included
 
 
 class Begun(TypedDict):
-    """The fields of a step with its begin: by the wall clock, and by the boot clock (None: the system has none)."""
+    """The fields of a step with its begin."""
 
-    started_unix_s: float
-    clock: NotRequired[StepClock | None]
+    started_unix_s: float  # by the wall clock
+    clock: NotRequired[StepClock | None]  # by the boot clock; None: the system has none; no key: an earlier version's
 
 
 def read_step_clock(ago_s: float = 0.0) -> StepClock | None:

@@ -10,7 +10,8 @@ WHOLE = 10_000
 #: The width where the output is a pipe, which has none.
 PIPED = 100
 _NARROWEST = 40
-_LEAST, _NARROW = 12, 5  # least widths of a column: where long names are broken, and where any word may be
+#: Least widths of a column: where long names are broken, and where any word may be.
+_LEAST, _NARROW = 12, 5
 #: A name that is longer than its column is broken after one of these characters.
 _BREAKS = "/-._,"
 
@@ -52,10 +53,15 @@ def _widths(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
     longest_cell = [max(map(len, column)) for column in cells]
     longest_word = [max(map(len, " ".join(column).split()), default=0) for column in cells]
     broken = [min(word, _LEAST) for word in longest_word[1:]]
-    # The least widths, tried in turn: wrap all columns but the first; wrap the first too; break long names instead; do
-    # both; break any word. Words of the first column are never broken, because users copy them.
-    steps = ([longest_cell[0], *longest_word[1:]], longest_word, [longest_cell[0], *broken], [longest_word[0], *broken])
-    for least in (*steps, [longest_word[0], *[_NARROW] * len(broken)]):
+    # The least widths, tried in turn. Words of the first column are never broken, because users copy them.
+    steps = (
+        [longest_cell[0], *longest_word[1:]],  # wrap all columns but the first
+        longest_word,  # wrap the first too
+        [longest_cell[0], *broken],  # break long names instead
+        [longest_word[0], *broken],  # do both
+        [longest_word[0], *[_NARROW] * len(broken)],  # break any word
+    )
+    for least in steps:
         widths = _cut_widths(longest_cell, least, room)
         if sum(widths) <= room:
             break
@@ -68,7 +74,9 @@ def _cut_widths(longest: Sequence[int], least: Sequence[int], room: int) -> list
     def cut(most: int) -> list[int]:
         return [min(width, max(most, low)) for width, low in zip(longest, least, strict=True)]
 
-    fits, too_wide = 0, max(longest) + 1  # bisect between these two maxima
+    # Bisect between a maximum that fits and one that is too wide.
+    fits = 0
+    too_wide = max(longest) + 1
     while too_wide - fits > 1:
         middle = (fits + too_wide) // 2
         if sum(cut(middle)) <= room:
@@ -96,7 +104,7 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a cell that is ``width`` characters wide."""
+    """The lines of a cell that is ``width`` characters wide; a longer word is broken, if possible after a `_BREAKS`."""
     lines = [""]
     for word in text.split():
         rest = word
@@ -115,4 +123,5 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
+    """True for a number, also with separators, a percent sign or an x."""
     return text[:1].isdigit() and not text.strip("0123456789.,%x")

@@ -6,12 +6,13 @@ import re
 
 from .places import INSTALLED
 
+# Targets of make that are verbs of the same name; any other target may be a profile.
 _VERBS = (
     *("bundle-report", "compare", "destroy", "doctor", "history", "logs", "plan", "profiles", "prune", "rent"),
     *("reports", "rollback", "stop", "teardown", "tune", "tunnel", "upgrade", "verify", "weights"),
 )
-_TARGET = re.compile(r"\bmake ([a-z0-9.-]*[a-z0-9])((?: [A-Z_]+=(?:'[^']*'|[^\s,;)']+))*)")
-_SETTING = re.compile(r" ([A-Z_]+)=(?:'([^']*)'|(\S+))")
+_TARGET = re.compile(r"\bmake ([a-z0-9.-]*[a-z0-9])((?: [A-Z_]+=(?:'[^']*'|[^\s,;)']+))*)")  # target, settings
+_SETTING = re.compile(r" ([A-Z_]+)=(?:'([^']*)'|(\S+))")  # NAME='value in quotes' or NAME=word
 #: Make variables that become an argument, or an option of another name; the others become --NAME VALUE.
 _SPECIAL = {
     "PROFILE": "{}",
@@ -32,6 +33,7 @@ def with_verbs(text: str, *, installed: bool = INSTALLED) -> str:
 
 
 def _as_verb(match: re.Match[str]) -> str:
+    """The command of a match of `_TARGET`; a profile's target becomes `drafthouse run PROFILE`."""
     target, settings = match.groups()
     is_profile = target not in _VERBS
     if is_profile and not settings:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from .schema import Anything, List, Map, Shape, Table, Value
 
-_MAY_LACK = {"required": False}
+_MAY_LACK = {"required": False}  # the field of a shape that `NotRequired` stands for
 
 
 class _NotRequired:
@@ -54,9 +54,12 @@ def shape_of(kind: Any) -> Map:
 
 
 def _shape(kind: Any, required: bool = False) -> Shape:
-    origin, parts = get_origin(kind), get_args(kind)
+    """The shape of a type, which may be annotated. Raises TypeError for a type that no shape expresses."""
+    origin = get_origin(kind)
+    parts = get_args(kind)
     shape: Shape
     if origin is Annotated:
+        # The first part is the type. The others are dicts of a shape's fields, or a shape in place of the type's.
         shapes = [part for part in parts[1:] if not isinstance(part, dict)]
         shape = replace(shapes[0], required=required) if shapes else _shape(parts[0], required)
         for part in parts[1:]:

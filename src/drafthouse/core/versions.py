@@ -36,11 +36,12 @@ def supports(version: str, entry: Mapping[str, Any]) -> bool:
 
 
 def _within(version: str, bounds: Mapping[str, Any]) -> bool:
-    since, until = bounds.get("since"), bounds.get("until")
-    return not (
-        (since is not None and as_version(version) < as_version(str(since)))
-        or (until is not None and as_version(version) > as_version(str(until)))
-    )
+    """True if ``version`` is between ``since`` and ``until``, both inclusive; a missing or null bound is no limit."""
+    since = bounds.get("since")
+    until = bounds.get("until")
+    if since is not None and as_version(version) < as_version(str(since)):
+        return False
+    return until is None or as_version(version) <= as_version(str(until))
 
 
 def having(versions: Iterable[str], entry: Mapping[str, Any]) -> list[str]:
@@ -49,7 +50,10 @@ def having(versions: Iterable[str], entry: Mapping[str, Any]) -> list[str]:
 
 
 def spelled(version: str, word: str, spellings: Sequence[Mapping[str, Any]] = ()) -> str:
-    """``word`` as ``version`` spells it; each of ``spellings`` has ``as``, and may have ``since`` and ``until``."""
+    """``word`` as ``version`` spells it: by the first of ``spellings`` that fits, else as it is.
+
+    Each of them has the spelling (``as``), and may have the bounds of `supports`.
+    """
     return next((str(entry["as"]) for entry in spellings if supports(version, entry)), word)
 
 

@@ -22,7 +22,7 @@ MOST_BYTES = 8 * MIB
 #: The most values of a document with its aliases expanded. Without aliases the size of the file limits them.
 MOST_VALUES = 1_000_000
 
-_TAG = "tag:yaml.org,2002:"
+_TAG = "tag:yaml.org,2002:"  # the prefix of YAML's own tags, which documents write as !!
 _PLAIN = frozenset(_TAG + name for name in ("map", "seq", "str", "int", "float", "bool", "null", "merge"))
 
 
@@ -78,13 +78,16 @@ def is_too_deep(text: str) -> bool:
 
 
 def _no_yaml(why: str, place: str) -> BadDocument:
+    """The error of a text that does not parse."""
     return BadDocument(f"not YAML ({why})", place, why)
 
 
 def _error_at(node: yaml.Node, found: str) -> yaml.constructor.ConstructorError:
+    """The error ``found`` at the place where ``node`` begins."""
     return yaml.constructor.ConstructorError(None, None, found, node.start_mark)
 
 
+# The parser in C if PyYAML was built with it, else the one in Python, which is slower.
 _C_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -94,6 +97,7 @@ class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
+        self._checked_mappings: set[int] = set()  # ids of their nodes
 
     # PyYAML calls this and `ascend_resolver` around every node, whether the parser is in C or in Python.
     def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
@@ -119,9 +123,8 @@ class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Raise for a repeated key, once for each mapping and before merge keys (`<<`) are expanded into it."""
-        checked: set[int] = self.__dict__.setdefault("_looked_at", set())
-        if id(node) not in checked:
-            checked.add(id(node))
+        if id(node) not in self._checked_mappings:
+            self._checked_mappings.add(id(node))
             keys: set[str] = set()
             for key_node, _ in node.value:
                 if not isinstance(key_node, yaml.ScalarNode):
@@ -191,6 +194,7 @@ def _measure(root: yaml.Node) -> None:
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
+    """The nodes below a node: keys and values of a mapping, items of a list, none of a single value."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []

@@ -22,14 +22,14 @@ from ..core.errors import one_problem
 from ..core.files import LaidOut, lay_out
 
 _APT_TIMEOUT_S = 180  # of one apt command: enough for an index of some megabytes over a slow line
-Fetch = Callable[[str], bytes]
+Fetch = Callable[[str], bytes]  # the bytes at a URL; raises OSError
 
 
 def files(name: str, root: Path = Path("/")) -> tuple[Path, Path, Path]:
     """Paths of a repository's pins, signing key and source. Write them in this order: the source activates it.
 
-    apt recognises an armored key by its suffix. The prefix ``zz-`` sorts the pins last. The first preferences file
-    that names a package decides, and a vendor's own version pin must win over ours.
+    apt recognises an armored key by its suffix. The prefix ``zz-`` sorts the pins last: the first preferences file that
+    names a package decides, and a vendor's own version pin must win over ours.
     """
     apt = root / "etc/apt"
     return apt / f"preferences.d/zz-{name}", apt / f"keyrings/{name}.asc", apt / f"sources.list.d/{name}.sources"
@@ -39,14 +39,14 @@ def files(name: str, root: Path = Path("/")) -> tuple[Path, Path, Path]:
 class Repository:
     """A repository to add."""
 
-    name: str
+    name: str  # of its files, without suffix
     url: str
-    key_url: str
+    key_url: str  # of the signing key, ASCII-armored
     fingerprint: str  # of the primary key, 40 hexadecimal digits
     suite: str = "/"  # `/` for a flat repository
     components: Sequence[str] = ()
-    pins: Sequence[str] = ()  # patterns of the packages to prefer from it; with pins its other packages rank lowest
-    leave: Sequence[str] = ()  # patterns of the packages that always rank lowest
+    pins: Sequence[str] = ()  # patterns of the packages to prefer from it; with any, its other packages rank lowest
+    leave: Sequence[str] = ()  # patterns of the packages that always rank lowest, even if a pin matches them
 
     def sources(self, key: Path) -> str:
         """The repository in apt's deb822 format; of the keys in the file ``key`` only the pinned one is trusted."""
@@ -73,9 +73,9 @@ class Repository:
 class Added:
     """Result of `add`."""
 
-    files: LaidOut  # that were written
+    files: LaidOut  # that were written, or in check mode would be
     versions: dict[str, list[str]]  # available ones by package, newest first
-    named_in: str  # another source file that names the repository already, so no source is added; '' if none
+    named_in: str  # another source file that names the repository already, so no key and source are added; '' if none
 
 
 def add(
@@ -83,16 +83,14 @@ def add(
 ) -> Added:
     """Verify the repository, then write its three files. Raises DrafthouseError if the verification fails.
 
-    ``fetch`` returns the bytes at a URL or raises OSError. ``packages`` are those whose available versions are
-    returned. With ``check`` the repository is verified too, but no file is written.
+    ``packages`` are those whose available versions are returned. With ``check`` the repository is verified too, but no
+    file is written. If another source file names the repository already, only the pins are written.
     """
     if not re.fullmatch("[0-9A-F]{40}", repository.fingerprint):  # without it apt trusts every key in the file
-        raise one_problem(
-            "invalid-setting",
-            f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
-            "the 40 hexadecimal digits of the trusted key",
-            "get them from the repository's owner (gpg --show-keys prints them)",
-        )
+        found = f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}"
+        needed = "the 40 hexadecimal digits of the trusted key"
+        do = "get them from the repository's owner (gpg --show-keys prints them)"
+        raise one_problem("invalid-setting", found, needed, do)
     key = _fetched_key(repository, fetch)
     pins_file, key_file, sources_file = files(repository.name, root)
     with tempfile.TemporaryDirectory(prefix="drafthouse-apt-") as folder_name:
@@ -107,13 +105,18 @@ def add(
     named_in = _other_source_file(repository, root)
     # Two sources with one URL and different keys stop apt altogether ("Conflicting values set for Signed-By").
     if not named_in:
-        contents |= {key_file: key, sources_file: repository.sources(files(repository.name)[1])}
+        # The source names the key by its path on the machine, whatever ``root`` is.
+        _, key_on_machine, _ = files(repository.name)
+        contents |= {key_file: key, sources_file: repository.sources(key_on_machine)}
     entries = [{"path": path, "mode": "0644", "content": content} for path, content in contents.items()]
     return Added(lay_out(entries, check), available, named_in)
 
 
 def take_away(name: str, check: bool = False, root: Path = Path("/")) -> list[str]:
-    """Remove the files of the repository ``name`` and return their paths; with ``check`` only return them."""
+    """Remove the files of the repository ``name`` and return their paths; with ``check`` only return them.
+
+    The source goes first, so that apt never reads it without its key.
+    """
     removed = []
     for path in reversed(files(name, root)):
         if not path.exists():
@@ -125,15 +128,14 @@ def take_away(name: str, check: bool = False, root: Path = Path("/")) -> list[st
 
 
 def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
+    """The signing key. Raises DrafthouseError if it cannot be fetched."""
     try:
         return fetch(repository.key_url)
     except OSError as error:
-        raise one_problem(
-            "repository-unreachable",
-            f"no signing key at {repository.key_url} ({error})",
-            "the signing key of the repository",
-            "check that this box reaches that address (proxy, DNS, firewall)",
-        ) from error
+        found = f"no signing key at {repository.key_url} ({error})"
+        needed = "the signing key of the repository"
+        do = "check that this box reaches that address (proxy, DNS, firewall)"
+        raise one_problem("repository-unreachable", found, needed, do) from error
 
 
 def _index_options(folder: Path) -> list[str]:
@@ -149,16 +151,17 @@ def _index_options(folder: Path) -> list[str]:
 
 
 def _update(repository: Repository, options: Sequence[str]) -> None:
-    """Download and verify the repository's index. Raises DrafthouseError for any error or warning of apt."""
+    """Download and verify the repository's index. Raises DrafthouseError for any error or warning of apt.
+
+    A warning counts because apt only warns of a bad signature while it has an older index.
+    """
     try:
         completed = _run_apt(["apt-get", *options, "update"])
     except subprocess.TimeoutExpired as error:
-        raise one_problem(
-            "repository-unreachable",
-            f"no index of {repository.url} within {_APT_TIMEOUT_S} s",
-            "a repository that answers",
-            "check that this box reaches that address, then run again",
-        ) from error
+        found = f"no index of {repository.url} within {_APT_TIMEOUT_S} s"
+        needed = "a repository that answers"
+        do = "check that this box reaches that address, then run again"
+        raise one_problem("repository-unreachable", found, needed, do) from error
     output = f"{completed.stdout}\n{completed.stderr}"
     complaints = [line for line in output.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
     if completed.returncode == 0 and not complaints:
@@ -195,7 +198,7 @@ def _pin_target(repository: Repository, options: Sequence[str]) -> str:
 
 def _other_source_file(repository: Repository, root: Path) -> str:
     """The path of another apt source file that names the repository's URL; '' if there is none."""
-    source = files(repository.name, root)[-1]
+    _, _, source = files(repository.name, root)
     paths = sorted(path for path in source.parent.glob("*") if path.suffix in (".list", ".sources") and path != source)
     for source_file in [root / "etc/apt/sources.list", *paths]:
         if not source_file.is_file():
@@ -214,13 +217,17 @@ def versions(packages: Iterable[str], options: Sequence[str] = ()) -> dict[str, 
     if names:
         for line in _run_apt(["apt-cache", *options, "madison", *names]).stdout.splitlines():
             columns = [column.strip() for column in line.split("|")]
+            if len(columns) != 3:
+                continue
+            name, version, _ = columns
             # The same version may come from several sources; other packages than ``packages`` are skipped.
-            if len(columns) == 3 and columns[1] not in versions_by_package.get(columns[0], [columns[1]]):
-                versions_by_package[columns[0]].append(columns[1])
+            if name in versions_by_package and version not in versions_by_package[name]:
+                versions_by_package[name].append(version)
     return versions_by_package
 
 
 def _run_apt(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The result of an apt command, whose output is in English. Raises subprocess.TimeoutExpired."""
     return subprocess.run(
         list(argv),
         capture_output=True,

@@ -24,6 +24,7 @@ from .driver.facts import is_gpu, os_release, pci_devices, translated
 from .gpu_choice import choose_gpus
 from .nvidia_smi import query, rows
 
+#: Fields of nvidia-smi's query, which `listed_gpus` reads; memory.total is in MiB.
 GPU_FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "uuid", "mig.mode.current")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
 # GPUs that use the system's memory, by driver name. nvidia-smi reports GB10's (DGX Spark) memory as "[N/A]".
@@ -46,7 +47,7 @@ def read_box(
     ``redact`` removes secrets from command lines, which may hold other programs' keys. ``gpus`` selects the GPUs by
     index or UUID; if it is empty, CUDA_VISIBLE_DEVICES does.
     """
-    published = published_ports()
+    published = published_ports()  # by containers of ours
     gpus_by_index = listed_gpus()
     chosen_indices, gpu_choice = choose_gpus({index: gpu["uuid"] for index, gpu in gpus_by_index.items()}, gpus)
     gpu_addresses = [device["address"] for device in pci_devices() if is_gpu(device)]
@@ -92,6 +93,7 @@ def read_box(
 
 
 def _glibc() -> str:
+    """The version of glibc; '' with another C library."""
     name, version = platform.libc_ver()
     return version if name == "glibc" else ""
 
@@ -99,7 +101,8 @@ def _glibc() -> str:
 def listed_gpus() -> dict[int, Gpu]:
     """The GPUs by index, in the driver's order; {} if there is no working driver.
 
-    A GPU that shares the system's memory reports none, so the system's total memory counts as its memory.
+    A GPU that shares the system's memory (`_SHARES_MEMORY`) reports none, so the system's total memory counts as its
+    memory. Any other GPU that reports none, and a malformed line, is left out.
     """
     gpus: dict[int, Gpu] = {}
     for index, values in enumerate(rows(query(*GPU_FIELDS), *GPU_FIELDS)):
@@ -121,6 +124,7 @@ def listed_gpus() -> dict[int, Gpu]:
 
 
 def _cpu_name() -> str:
+    """The processor's model name; '' if /proc/cpuinfo has none, as on ARM."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -132,6 +136,7 @@ def _cpu_name() -> str:
 
 
 def _memory_bytes(field: str) -> int:
+    """The bytes of a field of /proc/meminfo, which are in KiB there; 0 if it has no such field."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -148,7 +153,8 @@ def _existing_folder(path: str) -> Path:
 
 def _storage(paths: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
     """Free bytes by path, and the id of the file system (st_dev) by path."""
-    free_bytes, file_systems = {}, {}
+    free_bytes = {}
+    file_systems = {}
     for path in paths:
         folder = _existing_folder(path)
         free_bytes[path] = shutil.disk_usage(folder).free
@@ -173,6 +179,7 @@ def _docker_root() -> str:
 
 
 def _is_writable(path: str) -> bool:
+    """True if this user can write to the folder, or create it."""
     return os.access(_existing_folder(path), os.W_OK | os.X_OK)
 
 

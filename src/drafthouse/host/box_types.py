@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Gpu(TypedDict):
-    """A GPU as the NVIDIA driver reports it; ``split``: MIG mode is on, so a program gets a part of it at most."""
+    """A GPU as the NVIDIA driver reports it."""
 
     name: str
-    memory_mib: int
-    driver: str
-    compute_capability: str
+    memory_mib: int  # for a GPU that shares the system's memory, all of that
+    driver: str  # its version
+    compute_capability: str  # such as 12.0
     uuid: str
-    split: NotRequired[bool]
+    split: NotRequired[bool]  # MIG mode is on, so a program gets a part of it at most
 
 
 class GpuChoice(TypedDict):
@@ -34,11 +34,11 @@ class GpuChoice(TypedDict):
 
 
 class Listener(TypedDict):
-    """A process that listens on a port; its pid is None if this user may not see it. ``ours``: Drafthouse runs it."""
+    """A process that listens on a port."""
 
-    pid: int | None
-    command: str
-    ours: bool
+    pid: int | None  # None: this user may not see it
+    command: str  # the beginning of its command line, without secrets
+    ours: bool  # Drafthouse runs it
 
 
 class PrivateNetwork(TypedDict):
@@ -60,37 +60,35 @@ class BoxFacts(TypedDict):
     """The facts of a box; sizes are bytes. `read_box` gives the required keys, the Ansible module adds the rest."""
 
     hostname: str
-    system: str
-    machine: str
-    kernel: str
-    os: str
-    glibc: str
-    python: str
+    system: str  # Linux
+    machine: str  # the CPU's architecture, such as x86_64
+    kernel: str  # its release
+    os: str  # the distribution's name and version
+    glibc: str  # its version; '' with another C library
+    python: str  # version of the Python that reads the facts
     python_executable: str
-    can_make_environments: bool
+    can_make_environments: bool  # that Python has ensurepip
     is_root: bool
     has_apt: bool
     has_python_apt: bool
-    has_docker: bool
-    cpu: str
-    cores: int
+    has_docker: bool  # Docker's socket exists; it need not answer
+    cpu: str  # model name; '' if unknown
+    cores: int  # that this process may use
     memory_total: int
     memory_available: int
-    gpus: list[Gpu]
-    gpu_choice: NotRequired[GpuChoice]
-    nvidia_pci_devices: list[str]
-    # Those PCI devices whose memory accesses an IOMMU translates.
-    translated_pci_devices: NotRequired[list[str]]
-    disk: dict[str, int]
-    # Id of the file system (st_dev), for the same paths as in ``disk``.
-    file_systems: dict[str, int]
-    docker_root: str
-    shared_memory: int | None
+    gpus: list[Gpu]  # the chosen ones; without a choice all
+    gpu_choice: NotRequired[GpuChoice]  # no key: no choice was made
+    nvidia_pci_devices: list[str]  # PCI addresses of NVIDIA GPUs, also without a driver
+    translated_pci_devices: NotRequired[list[str]]  # those whose memory accesses an IOMMU translates
+    disk: dict[str, int]  # free bytes by path
+    file_systems: dict[str, int]  # id of the file system (st_dev), for the same paths
+    docker_root: str  # folder of Docker's images and containers
+    shared_memory: int | None  # size of /dev/shm; None: there is none
     has_systemd: bool
     first_process: FirstProcess
-    writable: dict[str, bool]
-    ports: dict[str, Listener | None]
-    present: NotRequired[list[str]]
+    writable: dict[str, bool]  # by path
+    ports: dict[str, Listener | None]  # by port; None: nothing listens
+    present: NotRequired[list[str]]  # paths that exist, of weights, environments and programs
     environments: NotRequired[dict[str, Stamp]]  # stamps of complete Python environments, by path
     programs: NotRequired[list[str]]  # names of installed Drafthouse archives
     digests: NotRequired[dict[str, str]]  # mode and SHA-256 of small Drafthouse files, by path

@@ -1,4 +1,7 @@
-"""The recipe of a Python environment, and the commands that install it. Standard library only, Python 3.10."""
+"""The recipe of a Python environment, and the commands that install it. Standard library only, Python 3.10.
+
+An entry is a requirement as pip reads it, on one line: name, exact version, and perhaps a marker and hashes.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,11 @@ REQUIREMENTS = ".drafthouse-requirements-"  # prefix of the files of requirement
 # Raise this when the same recipe installs another environment than before: then all environments are made again.
 RECIPE_VERSION = 1
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# Name, optional extras, exact version, optional marker and hashes: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
+#: An entry with an exact version: `pkg[extra]==1.2.3+cpu ; python_version < '3.12' --hash=sha256:...`
 PINNED = re.compile(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+(\s*;(?:(?!\s--).)+)?(\s+--hash=sha256:[0-9a-f]{64})*$"
 )
+# The fields of `EnvRecipe` that have a default; the module's arguments have the same names.
 _OPTIONAL = (
     "packages", "no_deps_packages", "torch_backend", "metadata_stub", "extra_index_url", "prerelease", "unpinned",
     "source_packages", "build_packages", "hashes",
@@ -87,6 +91,7 @@ class EnvRecipe:
             "build_packages": list(self.build_packages),
             "hashes": {pin: list(digests) for pin, digests in self.hashes.items()},
         }
+        # Only those that are set, so that a new option leaves the hashes of recipes without it as they were.
         content.update({name: value for name, value in optional.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -94,7 +99,10 @@ class EnvRecipe:
 def env_commands(
     recipe: EnvRecipe, uv: str | None, find_links: str | None, no_index: bool = False
 ) -> list[tuple[str, list[str]]]:
-    """The install steps in order, each a name and an argv. Without ``uv`` (its path) they use venv and pip."""
+    """The install steps in order, each a name and an argv. Without ``uv`` (its path) they use venv and pip.
+
+    ``find_links`` is a folder or a web page with wheels, None for none; with ``no_index`` it is the only source.
+    """
     interpreter = f"{recipe.path}/bin/python"
     backend: list[str] = []
     if recipe.torch_backend and not no_index and not _has_torch(find_links):
@@ -133,28 +141,28 @@ def env_commands(
 
 
 def _torch_options(path: str, torch_backend: str, uv: str | None) -> list[str]:
-    """The installer options that select the build of torch. Raises DrafthouseError if only uv could select it."""
+    """The installer options that select the build of torch.
+
+    uv knows all of them. pip can take the CPU's build from that build's index; for any other DrafthouseError is raised.
+    """
     if uv:
         return ["--torch-backend", torch_backend]
     if torch_backend == "cpu":
         return ["--extra-index-url", TORCH_CPU_INDEX]
-    raise one_problem(
-        code="program-missing",
-        where=path,
-        found=f"torch_backend {torch_backend} without uv",
-        needed="uv, which selects the torch build for the driver",
-        do="make the box's environment first: it installs uv",
-    )
+    found = f"torch_backend {torch_backend} without uv"
+    needed = "uv, which selects the torch build for the driver"
+    do = "make the box's environment first: it installs uv"
+    raise one_problem("program-missing", found, needed, do, path)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One call of the installer: the requirement lines with any known hashes, and the file to write them to."""
+    """One call of the installer."""
 
-    name: str
-    entries: list[str]
+    name: str  # for messages
+    entries: list[str]  # with any known hashes
     options: Sequence[str]
-    file: str
+    file: str  # where the entries are written if all have hashes
 
     @property
     def has_hashes(self) -> bool:
@@ -168,6 +176,7 @@ class _Step:
 
 
 def _steps(recipe: EnvRecipe) -> list[_Step]:
+    """The calls of the installer in order; a group of packages that is empty has none."""
     # The known hashes are those of the usual index. Another index serves other files under the same versions.
     package_hashes = {} if recipe.extra_index_url else recipe.hashes
     groups: tuple[tuple[str, Sequence[str], Sequence[str], Mapping[str, Sequence[str]]], ...] = (
@@ -209,18 +218,14 @@ def _has_torch(find_links: str | None) -> bool:
 
 
 def _unpinned_problems(where: str, entries: Iterable[str]) -> list[Problem]:
+    """A problem for each entry without an exact version."""
     problems = []
     for entry in entries:
         if not PINNED.match(entry):
-            problems.append(
-                Problem(
-                    code="package-not-pinned",
-                    where=where,
-                    found=repr(entry),
-                    needed="an exact version: name==1.2.3",
-                    do="pin it; an environment that can change by itself proves nothing",
-                )
-            )
+            found = repr(entry)
+            needed = "an exact version: name==1.2.3"
+            do = "pin it; an environment that can change by itself proves nothing"
+            problems.append(Problem("package-not-pinned", found, needed, do, where))
     return problems
 
 
@@ -231,14 +236,9 @@ def require_pins(recipe: EnvRecipe) -> None:
         for option in ("packages", "no_deps_packages", "source_packages", "build_packages"):
             problems += _unpinned_problems(f"{recipe.path}: {option}", getattr(recipe, option))
     if not recipe.packages and not recipe.no_deps_packages:
-        problems.append(
-            Problem(
-                code="empty-value",
-                where=recipe.path,
-                found="no packages",
-                needed="the list of packages for the environment",
-                do="add it to the engine's `install` in profiles/catalog/engines",
-            )
-        )
+        found = "no packages"
+        needed = "the list of packages for the environment"
+        do = "add it to the engine's `install` in profiles/catalog/engines"
+        problems.append(Problem("empty-value", found, needed, do, recipe.path))
     if problems:
         raise DrafthouseError(problems)

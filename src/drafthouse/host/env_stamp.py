@@ -1,4 +1,7 @@
-"""The stamp of a Python environment: a file with its recipe's hash, written last, so it proves completeness."""
+"""The stamp of a Python environment: a file in its folder with the hash of its recipe (`env_recipe`).
+
+It is written last, so it proves that the environment is complete.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ def has_python(home: Path) -> bool:
 
 
 def versions(home: Path, packages: Sequence[str]) -> dict[str, str]:
-    """Versions of an environment's Python and of the packages whose names match a pattern of ``packages``, by name."""
+    """By name, the versions of an environment's Python and of the packages that match a pattern of ``packages``."""
     version_by_name: dict[str, str] = {}
     for line in text_in(home / "pyvenv.cfg").splitlines():
         key, _, value = line.partition("=")
-        if key.strip() in ("version", "version_info"):
+        if key.strip() in ("version", "version_info"):  # as venv writes it, and as uv does
             version_by_name["Python"] = value.strip()
     for distribution in metadata.distributions(path=list(map(str, home.glob("lib/python3*/site-packages")))):
         name = str(distribution.metadata["Name"] or "")

@@ -1,6 +1,7 @@
 """Choose the GPUs of a machine that Drafthouse may use.
 
-`drafthouse_gpus` decides, else CUDA_VISIBLE_DEVICES, else the GPU names in the profile. Standard library only.
+The inventory's variable `drafthouse_gpus` decides, else CUDA_VISIBLE_DEVICES, else the GPU names in the profile.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 def choose_gpus(uuids: Mapping[int, str], requested: Sequence[str]) -> tuple[list[int], GpuChoice | None]:
     """The indices of the chosen GPUs, in the order of the choice, and the choice; all GPUs and None without one.
 
-    ``uuids`` are the UUIDs of the driver's GPUs by index. ``requested`` are the indices or UUIDs in `drafthouse_gpus`.
+    ``uuids`` are the UUIDs of the driver's GPUs by index. ``requested`` are the indices or UUIDs in `drafthouse_gpus`;
+    a UUID may be shortened, as for CUDA. A word that names no GPU, several, or one for the second time, is wrong.
     """
-    chosen_by, variable = "drafthouse_gpus", os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen_by = "drafthouse_gpus"
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not requested and variable is not None:
-        chosen_by, requested = "CUDA_VISIBLE_DEVICES", [id_or_index.strip() for id_or_index in variable.split(",")]
+        chosen_by = "CUDA_VISIBLE_DEVICES"
+        requested = [id_or_index.strip() for id_or_index in variable.split(",")]
     # ``uuids`` has no MIG parts of a GPU. The engine itself reads such a choice from the variable.
     if not requested or any(id_or_index.startswith("MIG-") for id_or_index in requested):
         return list(uuids), None
@@ -42,7 +46,7 @@ def choose_gpus(uuids: Mapping[int, str], requested: Sequence[str]) -> tuple[lis
 
 
 def fitting_gpus(gpus: Sequence[Gpu], names: Sequence[str], devices: int) -> list[str]:
-    """The UUIDs of the first ``devices`` GPUs whose names fit the profile; [] if all GPUs or too few fit.
+    """The UUIDs of the first ``devices`` GPUs whose names fit the profile; [] if all GPUs fit, or fewer than needed.
 
     Without a choice CUDA would take the fastest GPU first. ``names`` are parts of the driver's GPU names.
     """

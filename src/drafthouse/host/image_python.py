@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_QUERY_S = 30
+_QUERY_S = 30  # for the query below, which starts a Python
 _EXACT_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([A-Za-z0-9.!+_-]+)$")
 _ENTRY_POINT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$")
 # Folders of Python interpreters in images that are not on PATH: vastai/vllm has /venv/main.
@@ -49,11 +49,11 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class ImageEngine:
-    """An image's Python with the pinned engine; by name, its ``versions`` and ``programs`` ("module:function")."""
+    """An image's Python with the pinned engine."""
 
-    python: str
-    versions: Mapping[str, str]
-    programs: Mapping[str, str]
+    python: str  # path of the interpreter
+    versions: Mapping[str, str]  # by distribution
+    programs: Mapping[str, str]  # entry point ("module:function") by name
 
     def as_words(self) -> str:
         """The engine's versions and its Python, as text for messages."""
@@ -61,7 +61,7 @@ class ImageEngine:
 
 
 def wanted_versions(packages: Iterable[str]) -> dict[str, str] | None:
-    """Version by package name; None if a package has no exact version, or if there are no packages."""
+    """Version by package name; None if any package has no exact version, or if there are no packages."""
     versions = {}
     for package in packages:
         match = _EXACT_PIN.match(package)
@@ -87,6 +87,7 @@ def find_engine(packages: Sequence[str], folders: Sequence[str]) -> ImageEngine 
 def engine_of(python: str, wanted: Mapping[str, str]) -> ImageEngine | None:
     """The engine that ``python`` has; None if a distribution of ``wanted`` is missing or has another version."""
     environment = dict(os.environ)
+    # With either variable that Python would find the packages of another one.
     environment.pop("PYTHONPATH", None)
     environment.pop("PYTHONHOME", None)
     try:
@@ -97,7 +98,8 @@ def engine_of(python: str, wanted: Mapping[str, str]) -> ImageEngine | None:
         installed = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    versions, programs = {}, {}
+    versions = {}
+    programs = {}
     for name, version in wanted.items():
         if name not in installed or not _same_version(installed[name]["version"], version):
             return None
@@ -115,7 +117,7 @@ def write_scripts(home: Path, engine: ImageEngine) -> None:
     """Write scripts into ``home``/bin that start the image's Python and the engine's programs.
 
     They are scripts because a Python that starts through a link in another folder does not find its own
-    environment.
+    environment. A program whose name or entry point could not stand in a script is left out.
     """
     folder = home / "bin"
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,5 +134,6 @@ def write_scripts(home: Path, engine: ImageEngine) -> None:
 
 
 def _write_script(file: Path, text: str) -> None:
+    """Write an executable file."""
     file.write_text(text, "utf-8")
     file.chmod(0o755)

@@ -12,11 +12,11 @@ from typing import TypedDict
 
 # Without persistence mode nvidia-smi first initialises every GPU. With many GPUs this takes tens of seconds.
 _TIMEOUT_S = 60.0
-_MAX_CHARACTERS = 4000
+_MAX_CHARACTERS = 4000  # of its output, and of its error output
 
 
 class SmiAnswer(TypedDict):
-    """Exit status and output of nvidia-smi; ``status`` is None if it is not installed, 124 after a timeout."""
+    """Exit status, output and error output of nvidia-smi; ``status``: None if it cannot start, 124 after a timeout."""
 
     status: int | None
     output: str
@@ -29,9 +29,9 @@ class Smi:
 
     version: str = ""  # of the driver
     names: tuple[str, ...] = ()  # of the GPUs
-    mismatch: bool = False  # the kernel module and the library NVML have different versions
-    library: str = ""  # NVML's version, if the error names it
-    text: str = ""  # its output, or its error
+    mismatch: bool = False  # the kernel module and the driver's library NVML have different versions
+    library: str = ""  # NVML's version; '' if it works, or if the error does not name it
+    text: str = ""  # its output; if it does not work, the beginning of output and error on one line
 
     @property
     def works(self) -> bool:
@@ -47,6 +47,7 @@ def query(*fields: str) -> SmiAnswer:
     except OSError:
         return {"status": None, "output": "", "error": ""}
     except subprocess.TimeoutExpired:
+        # The status that timeout(1) has.
         return {"status": 124, "output": "", "error": f"nvidia-smi did not answer within {_TIMEOUT_S:.0f} s"}
     return {"status": done.returncode, "output": done.stdout[:_MAX_CHARACTERS], "error": done.stderr[:_MAX_CHARACTERS]}
 
@@ -65,7 +66,8 @@ def rows(answer: SmiAnswer, *fields: str) -> list[dict[str, str]]:
 def read_smi(answer: SmiAnswer) -> Smi:
     """Parse the answer to the query ``name,driver_version``; a GPU's name may contain commas.
 
-    A failing nvidia-smi writes the reason to its standard output.
+    A failing nvidia-smi writes the reason to its standard output. A query that succeeds and lists no GPU counts as not
+    working.
     """
     text = f"{answer['output']}\n{answer['error']}".strip()
     if answer["status"] == 0:

@@ -10,29 +10,28 @@ from ..serving.containers import published_ports
 from .box_facts import listener_of
 from .box_types import Listener
 
-# docker-proxy listens on a published port shortly before its container runs and shortly after it ended (s).
-_PROXY, _PROXY_S, _POLL_S = "docker-proxy", 10.0, 0.5
+_PROXY = "docker-proxy"  # Docker's program that listens on a published port
+_PROXY_S = 10.0  # for how long it may listen before its container runs, or after it ended
+_POLL_S = 0.5
 
 
 def port_taken(port: int | str, listener: Listener, host: str, where: str = "") -> Problem:
-    """The problem that ``listener``, a program that Drafthouse does not run, uses the port."""
+    """The problem that ``listener``, a program that Drafthouse does not run, uses a port of the engine on ``host``."""
     program = listener["command"]
     if listener["pid"]:
         program = f"pid {listener['pid']}: {program}"
-    return Problem(
-        "port-taken",
-        f"port {port} is taken ({program})",
-        f"port {port} free on {host} for the engine",
-        "stop that program, or choose another port: -e drafthouse_port=8100",
-        where,
-    )
+    found = f"port {port} is taken ({program})"
+    needed = f"port {port} free on {host} for the engine"
+    do = "stop that program, or choose another port: -e drafthouse_port=8100"
+    return Problem("port-taken", found, needed, do, where)
 
 
 def foreign_listener(port: int, host: str, home: str | Path, proxy_s: float = _PROXY_S) -> Problem | None:
-    """The problem that a foreign program listens on ``port``, or None. ``home`` is Drafthouse's folder.
+    """The problem that a foreign program listens on ``port``; None if nothing does, or a program of Drafthouse.
 
-    docker-proxy on a port that no running container of ours publishes counts as foreign only after ``proxy_s``
-    seconds. Until then it may belong to a container of ours that has just ended.
+    ``home`` is Drafthouse's folder; ``host`` is named in the problem. docker-proxy on a port that no running container
+    of ours publishes counts as foreign only after ``proxy_s`` seconds. Until then it may belong to a container of ours
+    that has just ended.
     """
     deadline = time.monotonic() + proxy_s
     while True:

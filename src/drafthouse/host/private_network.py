@@ -16,7 +16,9 @@ from ..core.files import text_in
 from .box_types import PrivateNetwork
 
 _SIOCGIFCONF = 0x8912
-_NAME_BYTES, _ENTRY_BYTES, _MAX_ENTRIES = 16, 40, 256  # of struct ifreq on 64-bit Linux
+# Sizes of struct ifreq on 64-bit Linux: the interface's name, and one entry.
+_NAME_BYTES, _ENTRY_BYTES = 16, 40
+_MAX_ENTRIES = 256  # far more addresses than a host has
 _ADAPTERS = Path("/sys/class/infiniband")
 
 
@@ -31,7 +33,9 @@ def _interfaces() -> dict[str, str]:
     """Interface name by IPv4 address, for all addresses of this host (netdevice(7): SIOCGIFCONF)."""
     entries = array.array("B", bytes(_ENTRY_BYTES * _MAX_ENTRIES))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("iL", len(entries), entries.buffer_info()[0])
+        # struct ifconf: the length of the buffer and its address. The kernel fills the buffer, and returns the length.
+        address, _ = entries.buffer_info()
+        request = struct.pack("iL", len(entries), address)
         length, _ = struct.unpack("iL", fcntl.ioctl(sock, _SIOCGIFCONF, request))
     interfaces = {}
     for start in range(0, length, _ENTRY_BYTES):

@@ -32,7 +32,7 @@ from .image_python import ImageEngine, engine_of, find_engine, wanted_versions, 
 
 HEARTBEAT_S = 5.0  # after so long without output from the installer, a progress line says that it still works
 ERROR_LINES = 12  # last lines of a failed installer's output to show; the reason is among them
-# Advice by pattern of an error message of uv or pip. The first match wins.
+#: Advice by pattern of an error message of uv or pip. The first match wins.
 ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"[Hh]ash mismatch|HASHES",
@@ -53,20 +53,20 @@ ADVICE: tuple[tuple[str, str], ...] = (
     (r"Permission denied", "choose a home that this user may write to (drafthouse_home)"),
 )
 
-# Called with the name of an install step and a line of the installer's output.
 Progress = Callable[[str, str], None]
+"""A function that is called with the name of an install step and a line of the installer's output."""
 
 
 @dataclass
 class EnvResult:
-    """What was done, or in check mode what would be done. ``seconds`` is wall-clock time, 0 in check mode."""
+    """What was done, or in check mode what would be done."""
 
     changed: bool
-    path: str
-    sha256: str
-    tool: str
-    commands: list[list[str]] = field(default_factory=list)
-    seconds: float = 0.0
+    path: str  # of the environment
+    sha256: str  # of the recipe
+    tool: str  # uv, pip or image
+    commands: list[list[str]] = field(default_factory=list)  # of the installer
+    seconds: float = 0.0  # duration; 0 if nothing was done
     unhashed: list[str] = field(default_factory=list)
     """Requirements that were installed without hash checks, as were their dependencies."""
     image: str = ""
@@ -84,10 +84,12 @@ def ensure_env(
 ) -> EnvResult:
     """Create the environment unless its stamp matches the recipe. Raises DrafthouseError.
 
-    ``find_links`` is a folder or a web page with wheels. It changes the source of a wheel but not its version, so
-    the stamp leaves it out, like the tool (uv or pip). With ``no_index`` it is the only source.
-    ``image_folders`` are the program folders of the container image that the box runs. A Python in them that has all
-    packages in their pinned versions is used instead of a new environment. None disables the search.
+    Nothing is removed before all checks have passed.
+
+    ``uv`` is its path; None installs with venv and pip. ``find_links`` is a folder or a web page with wheels. It
+    changes the source of a wheel but not its version, so the stamp leaves it out, like the tool. With ``no_index`` it
+    is the only source. ``image_folders`` are the program folders of the container image that the box runs. A Python in
+    them that has all packages in their pinned versions is used instead of a new environment. None disables the search.
     """
     started = time.monotonic()
     require_pins(recipe)
@@ -95,19 +97,23 @@ def ensure_env(
     python_version = _python_version(recipe.python)
     sha256 = recipe.sha256(python_version)
     tool = "uv" if uv else "pip"
-    unchanged = EnvResult(False, recipe.path, sha256, tool, image=read_stamp(home).get("image", ""))
+    unchanged = EnvResult(
+        changed=False, path=recipe.path, sha256=sha256, tool=tool, image=read_stamp(home).get("image", "")
+    )
     if is_made(home, sha256) and _image_engine_remains(home, recipe):
         return unchanged
     _require_replaceable(home)
     if image_folders is not None and recipe.is_plain:
         engine = find_engine(recipe.packages, image_folders)
         if engine:
-            return _use_image_engine(home, engine, sha256, python_version, check, progress)
+            result = EnvResult(changed=True, path=str(home), sha256=sha256, tool="image", image=engine.as_words())
+            return _use_image_engine(result, engine, python_version, check, progress)
     # In check mode uv may be missing, because its environment was not created either.
     if uv and not check:
         _require_uv(uv)
     steps = env_commands(recipe, uv, find_links, no_index)
-    result = EnvResult(True, recipe.path, sha256, tool, [command for _, command in steps], unhashed=unhashed(recipe))
+    commands = [command for _, command in steps]
+    result = EnvResult(True, recipe.path, sha256, tool, commands, unhashed=unhashed(recipe))
     if check:
         return result
     try:
@@ -124,14 +130,12 @@ def ensure_env(
 
 
 def _require_uv(uv: str) -> None:
+    """Raise DrafthouseError if there is no program at the path ``uv``."""
     if not os.access(uv, os.X_OK):
-        raise one_problem(
-            code="program-missing",
-            where=uv,
-            found="no such program",
-            needed="uv",
-            do="make the box's environment first",
-        )
+        found = "no such program"
+        needed = "uv"
+        do = "make the box's environment first"
+        raise one_problem("program-missing", found, needed, do, uv)
 
 
 def _install(recipe: EnvRecipe, steps: Sequence[tuple[str, list[str]]], lock: int, progress: Progress | None) -> None:
@@ -147,11 +151,11 @@ def _install(recipe: EnvRecipe, steps: Sequence[tuple[str, list[str]]], lock: in
 
 
 def _use_image_engine(
-    home: Path, engine: ImageEngine, sha256: str, python_version: str, check: bool, progress: Progress | None
+    result: EnvResult, engine: ImageEngine, python_version: str, check: bool, progress: Progress | None
 ) -> EnvResult:
-    """Create scripts that start the image's engine, unless ``check``; return the result."""
+    """Create scripts that start the image's engine, unless ``check``; return ``result`` with the duration."""
     started = time.monotonic()
-    result = EnvResult(True, str(home), sha256, "image", image=engine.as_words())
+    home = Path(result.path)
     if check:
         return result
     try:
@@ -159,7 +163,7 @@ def _use_image_engine(
             _remove_folder(home)
             write_scripts(home, engine)
             stamp: Stamp = {
-                "sha256": sha256,
+                "sha256": result.sha256,
                 "python": python_version,
                 "tool": "image",
                 "image": result.image,
@@ -193,17 +197,16 @@ def _remove_folder(home: Path) -> None:
 
 
 def _write_stamp(home: Path, content: Stamp) -> None:
+    """Write the stamp with the present time; the umask decides who may read it, as for the environment itself."""
     replace_file(home / STAMP, f"{json.dumps({**content, 'made': int(time.time())})}\n", None)
 
 
 def _write_error(path: str, error: OSError) -> DrafthouseError:
-    return one_problem(
-        code="file-unwritable",
-        where=path,
-        found=error.strerror or str(error),
-        needed="a folder that can be written to",
-        do=_advice(str(error)),
-    )
+    """The error that the environment at ``path`` could not be written."""
+    found = error.strerror or str(error)
+    needed = "a folder that can be written to"
+    do = _advice(str(error))
+    return one_problem("file-unwritable", found, needed, do, path)
 
 
 def _marker(home: Path) -> Path:
@@ -230,18 +233,18 @@ def _locked(home: Path, progress: Progress | None) -> Iterator[int]:
 
 
 def _require_replaceable(home: Path) -> None:
-    """Raise DrafthouseError if ``home`` has files that are no environment, because they would be deleted."""
+    """Raise DrafthouseError if ``home`` has files that are no environment, because they would be deleted.
+
+    An environment has pyvenv.cfg, our stamp, or a filled marker beside it, which a killed run left.
+    """
     marker = _marker(home)
     half_made = marker.is_file() and marker.stat().st_size > 0
     replaceable = half_made or (home / "pyvenv.cfg").is_file() or (home / STAMP).is_file()
     if home.is_dir() and any(home.iterdir()) and not replaceable:
-        raise one_problem(
-            code="folder-not-ours",
-            where=str(home),
-            found="a folder with files that is not a virtual environment",
-            needed="an empty or new folder, or an environment that may be recreated",
-            do="move the files away, or choose another home (drafthouse_home)",
-        )
+        found = "a folder with files that is not a virtual environment"
+        needed = "an empty or new folder, or an environment that may be recreated"
+        do = "move the files away, or choose another home (drafthouse_home)"
+        raise one_problem("folder-not-ours", found, needed, do, str(home))
 
 
 def _python_version(python: str) -> str:
@@ -258,9 +261,10 @@ def _python_version(python: str) -> str:
 
 
 def _run_installer(step: str, command: Sequence[str], where: str, lock: int, progress: Progress | None) -> None:
-    """Run one installer and report its output line by line. Raises DrafthouseError with the last lines.
+    """Run one installer and report its output line by line. Raises DrafthouseError with the last lines if it fails.
 
-    The installer inherits the lock, so the next run waits for it even if only this process is killed.
+    ``where`` is the path of the environment, ``lock`` the descriptor of its lock: the installer inherits it, so the
+    next run waits for it even if only this process is killed.
     """
     last_lines: deque[str] = deque(maxlen=ERROR_LINES)
 
@@ -272,7 +276,6 @@ def _run_installer(step: str, command: Sequence[str], where: str, lock: int, pro
     if len(command) > 4:
         shown += " …"
     report(shown)
-    started, partial_line = time.monotonic(), b""
     with subprocess.Popen(
         command,
         env=_installer_environment(Path(where).parent),
@@ -283,30 +286,35 @@ def _run_installer(step: str, command: Sequence[str], where: str, lock: int, pro
         pass_fds=(lock,),
     ) as process:
         assert process.stdout is not None
-        output = process.stdout.fileno()
-        while True:
-            if not select.select([output], [], [], HEARTBEAT_S)[0]:
-                # uv compiles thousands of files without any output.
-                report(f"still at work, {time.monotonic() - started:.0f} s")
-                continue
-            chunk = os.read(output, 65536)
-            # At the end of the output a line break completes the last line.
-            *lines, partial_line = (partial_line + (chunk or b"\n")).split(b"\n")
-            for raw_line in lines:
-                if line := raw_line.decode(errors="replace").rstrip():
-                    last_lines.append(line)
-                    report(line)
-            if not chunk:
-                break
+        for line in _output_lines(process.stdout.fileno(), report):
+            last_lines.append(line)
+            report(line)
     if process.returncode != 0:
         output_end = "\n".join(last_lines)
-        raise one_problem(
-            code="installer-failed",
-            where=f"{where}: {step}",
-            found=output_end or f"{command[0]} ended with status {process.returncode} without output",
-            needed="a successful installation",
-            do=_advice(output_end),
-        )
+        found = output_end or f"{command[0]} ended with status {process.returncode} without output"
+        needed = "a successful installation"
+        do = _advice(output_end)
+        raise one_problem("installer-failed", found, needed, do, f"{where}: {step}")
+
+
+def _output_lines(output: int, report: Callable[[str], None]) -> Iterator[str]:
+    """Yield the lines of an installer's output, a file descriptor, without empty ones; report a pause meanwhile."""
+    started = time.monotonic()
+    partial_line = b""
+    while True:
+        readable, _, _ = select.select([output], [], [], HEARTBEAT_S)
+        if not readable:
+            # uv compiles thousands of files without any output.
+            report(f"still at work, {time.monotonic() - started:.0f} s")
+            continue
+        chunk = os.read(output, 65536)
+        # At the end of the output a line break completes the last line.
+        *lines, partial_line = (partial_line + (chunk or b"\n")).split(b"\n")
+        for raw_line in lines:
+            if line := raw_line.decode(errors="replace").rstrip():
+                yield line
+        if not chunk:
+            return
 
 
 def _installer_environment(folder: Path) -> dict[str, str]:
@@ -316,6 +324,7 @@ def _installer_environment(folder: Path) -> dict[str, str]:
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         environment.pop(name, None)
     cache = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "uv"
+    # The nearest folder that exists: uv would have to create its cache in it.
     while not cache.exists() and cache != cache.parent:
         cache = cache.parent
     if not os.access(cache, os.W_OK):
@@ -324,7 +333,7 @@ def _installer_environment(folder: Path) -> dict[str, str]:
 
 
 def _advice(output: str) -> str:
-    """The advice for the last output lines of a failed installer."""
+    """The advice (`ADVICE`) for the last output lines of a failed installer, or for the text of an OSError."""
     for pattern, advice in ADVICE:
         if re.search(pattern, output):
             return advice
@@ -332,7 +341,10 @@ def _advice(output: str) -> str:
 
 
 def _write_stub(home: Path, stub: Mapping[str, str]) -> None:
-    """Write the metadata of a distribution whose code is installed under another distribution's name."""
+    """Write the metadata of a distribution (``name``, ``version``) whose code is installed under another one's name.
+
+    A package that requires it by that name then finds it.
+    """
     (site_packages,) = (home / "lib").glob("python3*/site-packages")
     folder = site_packages / f"{stub['name']}-{stub['version']}.dist-info"
     folder.mkdir(exist_ok=True)

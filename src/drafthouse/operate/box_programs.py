@@ -1,7 +1,7 @@
 """Command line of the programs that keep running on a box after the playbook has ended.
 
-Each program imports only its own modules: restore and guard need only the standard library, so that they can start the
-server even if Drafthouse's environment is damaged. watchdog also needs aiohttp. Python 3.10.
+Each program's modules are imported only when it is chosen: restore and guard need only the standard library, so that
+they can start the server even if Drafthouse's environment is damaged; watchdog also needs aiohttp. Python 3.10.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+#: By program, its line in the help.
 _PROGRAMS = {
     "watchdog": "watch whether speculation still pays, until it is stopped",
     "restore": "start the recorded server now, if it is not running",
@@ -19,7 +20,7 @@ _PROGRAMS = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the program that the arguments ``words`` (default: sys.argv) name; return its exit status."""
+    """The exit status of the program that the arguments ``words`` (default: those of the process) name."""
     parser = argparse.ArgumentParser(prog="drafthouse", description="Programs that run on a box without a run.")
     programs = parser.add_subparsers(dest="program", required=True)
     for name, description in _PROGRAMS.items():

@@ -1,4 +1,4 @@
-"""Builds the command that shows or follows the logs of a box. Pure.
+"""Builds the command that shows or follows the logs of a box. The functions are pure: they run nothing.
 
 Every log has a size limit: supervisord keeps 20 MB and two older files per program, and 5 MB and one older file of its
 own log; Docker keeps three files of 20 MB per container; systemd limits its journal. The doctor checks the limits.
@@ -17,17 +17,19 @@ from .tunnel import HostVars, Way, options, way_to
 
 @dataclass(frozen=True)
 class Wish:
-    """The last ``lines`` of each log to show, then new lines if ``follow``; ``only`` is part of the log's name."""
+    """What the user wants to see of a box's logs."""
 
-    lines: int = 100
-    follow: bool = False
-    only: str = ""
+    lines: int = 100  # the last so many of each log
+    follow: bool = False  # then new lines, until the user stops it
+    only: str = ""  # part of a log's name: other logs are left out; '' leaves out none
 
 
 def script(home: str, wish: Wish) -> str:
     """The shell script that prints a box's logs, each line with the name of its log in front.
 
-    It shows log files and containers, whichever exist: a rented VM runs containers, a rented container does not.
+    It shows log files, the journals of Drafthouse's systemd units, and containers, whichever exist: a rented VM runs
+    containers, a rented container does not. To follow several logs at once, each runs in the background; the script
+    waits for them at its end.
     """
     follow_file, follow_container, in_background = ("-F", "-f", " &") if wish.follow else ("", "", "")
     patterns = " ".join(f"{shlex.quote(home)}/{pattern}" for pattern in LOG_FILES)
@@ -93,6 +95,7 @@ def remote(way: Way, known_hosts: Path, text: str, *, terminal: bool) -> list[st
     With a terminal the script ends with the connection. It runs under sudo where Ansible becomes root, as logs are
     readable by their owner only.
     """
+    # Drafthouse's own options stand before those of the host, as ssh takes the first value of each.
     _, *login, target = way.ssh()
     return [
         *("ssh", "-tt" if terminal else "-T"),

@@ -1,7 +1,7 @@
 """Lists the weights below models_dir that no profile and no kept release uses, with their sizes, and removes them.
 
-Drafthouse owns a path that has a note beside it (`<path>.drafthouse.json`); in a folder it owns only the files that
-the note lists. Files of anybody else are never removed. Standard library only.
+Drafthouse owns a path that has a verification note beside it (`<path>.drafthouse.json`, see `weights/integrity.py`); in
+a folder it owns only the files that the note lists. Files of anybody else are never removed. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 
 PARTS = ".drafthouse-parts"  # the folder of unfinished downloads
 WRONG = ".wrong"  # suffix of a file whose bytes did not match the revision's hash
+#: The states of an entry. Only unused and unfinished ones are removed.
 USED, UNUSED, UNFINISHED, FOREIGN = "used", "unused", "unfinished", "not ours"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Weights or other files below models_dir; ``size`` in bytes, ``last_used`` the last access in unix seconds.
+    """Weights or other files below models_dir.
 
     The file system records the access time: to about a day with the mount option relatime (the default), and only
     the last change with noatime.
     """
 
-    path: Path
-    state: str
-    size: int
-    last_used: float
-    files: tuple[Path, ...]
+    path: Path  # of the weights, or of the folder that holds the other files
+    state: str  # USED, UNUSED, UNFINISHED or FOREIGN
+    size: int  # bytes
+    last_used: float  # the last access to any of the files, in unix seconds
+    files: tuple[Path, ...]  # that `remove` would remove
 
     @property
     def removable(self) -> bool:
@@ -50,7 +51,10 @@ class Entry:
 
 
 def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, ModelEntry]) -> set[str]:
-    """The paths below models_dir that any profile uses, and those that such weights are derived from."""
+    """The paths below models_dir that any profile uses, and those that such weights are derived from.
+
+    Names that the catalogue ``models`` does not have are left out.
+    """
     names: list[object] = []
     for profile in profiles.values():
         names.append(profile.get("target"))
@@ -91,7 +95,7 @@ def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
 
 
 def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
-    """List the entries of ``models_dir``; ``used`` are the relative paths that must stay.
+    """The entries of ``models_dir``; ``used`` are the paths relative to it that must stay.
 
     Raises DrafthouseError if the folder does not exist.
     """
@@ -115,7 +119,7 @@ def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
 
 def remove(entries: Iterable[Entry]) -> list[Path]:
     """Remove the removable entries and their notes; return the folders that stay because they hold foreign files."""
-    kept = []
+    kept_folders = []
     for entry in entries:
         if not entry.removable:
             continue
@@ -126,10 +130,11 @@ def remove(entries: Iterable[Entry]) -> list[Path]:
                 shutil.rmtree(unfinished, ignore_errors=True)
         # The note goes last: after an interruption it still marks the remaining files as Drafthouse's.
         note_file(entry.path).unlink(missing_ok=True)
-        _remove_empty(entry.path if entry.path.is_dir() and not entry.path.is_symlink() else entry.path.parent)
-        if entry.path.is_dir() and not entry.path.is_symlink():
-            kept.append(entry.path)
-    return kept
+        is_folder = entry.path.is_dir() and not entry.path.is_symlink()
+        _remove_empty(entry.path if is_folder else entry.path.parent)
+        if is_folder and entry.path.is_dir():
+            kept_folders.append(entry.path)
+    return kept_folders
 
 
 def _remove_empty(folder: Path) -> None:
@@ -141,7 +146,13 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _entries_at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
-    """Yield the entries at ``path``, which is directly below models_dir: a file, a model, or a folder of models."""
+    """Yield the entries at ``path``, which is directly below models_dir.
+
+    1. Weights with a note: one entry.
+    2. Any other file, or a link: one foreign entry.
+    3. A folder without a note: an entry for each of the weights in it, one for the parts of unfinished downloads unless
+       something in the folder is used, and one for all foreign files.
+    """
     if note_file(path).is_file():
         yield _owned_entry(path, models_dir, used)
         return
@@ -152,7 +163,8 @@ def _entries_at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]
     for file in models:
         yield _owned_entry(file, models_dir, used)
     owned = {*models, *map(note_file, models)}
-    unfinished, foreign = [], []
+    unfinished = []
+    foreign = []
     for file in _files(path):
         if PARTS in file.relative_to(path).parts:
             unfinished.append(file)
@@ -165,6 +177,10 @@ def _entries_at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]
 
 
 def _owned_entry(path: Path, models_dir: Path, used: set[str]) -> Entry:
+    """The entry of weights with a note. Its files are those in the note, and in a folder also files with wrong bytes.
+
+    A note that cannot be read names no file.
+    """
     folder = path.parent if path.is_file() else path
     try:
         names = list(json_of(note_file(path).read_text("utf-8"))["files"])
@@ -191,20 +207,25 @@ def _path_in_note(folder: Path, name: str) -> Path | None:
 
 
 def _is_used(path: Path, models_dir: Path, used: set[str]) -> bool:
+    """True if ``path`` or something below it is used."""
     relative = path.relative_to(models_dir).as_posix()
     return relative in used or any(name.startswith(f"{relative}/") for name in used)
 
 
 def _files(folder: Path) -> list[Path]:
+    """All files and links below a folder; a link to a folder counts as a file, and is not followed."""
     return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
 def _entry(path: Path, state: str, files: Iterable[Path]) -> Entry:
+    """The entry of those ``files`` that exist."""
     present = []
-    size, last_used = 0, 0.0
+    size = 0
+    last_used = 0.0
     for file in files:
         with contextlib.suppress(OSError):
             status = file.lstat()
-            size, last_used = size + status.st_size, max(last_used, status.st_atime, status.st_mtime)
+            size += status.st_size
+            last_used = max(last_used, status.st_atime, status.st_mtime)
             present.append(file)
     return Entry(path, state, size, last_used, tuple(present))

@@ -23,17 +23,18 @@ from ..report.archive import DATED, folders
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
+# Keys of the resolved profile: prompts are the user's own texts, and the box's facts have a file of their own.
 _OMITTED_KEYS = ("suites", "prompts", "box")
 
 
 def contents(
-    resolved: ResolvedProfile,
-    host: str,
-    checks: Sequence[Mapping[str, str]],
-    of_box: Mapping[str, str],
-    reports: Path,
+    resolved: ResolvedProfile, host: str, checks: Sequence[Mapping[str, str]], of_box: Mapping[str, str], reports: Path
 ) -> dict[str, str]:
-    """By file name, all texts of the bundle. `write` redacts them; ``of_box`` comes redacted from the box."""
+    """By file name, all texts of the bundle. `write` redacts them; ``of_box`` comes redacted from the box.
+
+    ``checks`` are the doctor's findings (`Finding.as_dict`). Of the reports in the folder ``reports`` the newest about
+    this profile and ``host`` is included, if there is one.
+    """
     texts = {
         "plan.txt": plan_text(resolved) + "\n",
         "resolved.json": _json({key: value for key, value in resolved.items() if key not in _OMITTED_KEYS}),
@@ -66,6 +67,7 @@ def _controller() -> str:
 
 
 def _commit() -> str:
+    """The clone's commit, with -dirty for changed files; "no git" where git cannot tell."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -83,9 +85,12 @@ def write(folder: Path, host: str, texts: Mapping[str, str], redact: Callable[[s
         for path, text in sorted(texts.items()):
             data = redact(text).encode()
             entry = tarfile.TarInfo(f"{name}/{path}")
-            entry.size, entry.mode, entry.mtime = len(data), 0o600, int(now)
+            entry.size = len(data)
+            entry.mode = 0o600
+            entry.mtime = int(now)
             tar.addfile(entry, io.BytesIO(data))
     bundle = folder / f"{name}.tar.gz"
+    # Created with this mode, so that nobody else can open it at any moment.
     with os.fdopen(os.open(bundle, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         stream.write(gzip.compress(archive.getvalue(), mtime=0))
     return bundle

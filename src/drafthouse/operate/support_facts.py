@@ -25,9 +25,9 @@ from ..serving.containers import has_engine, list_containers
 from ..serving.runtimes import ContainerRuntime
 from ..weights.hub_habits import token_file
 
-#: Lines kept of each log, from its end, and the most bytes read of a file.
-LINES, BYTES = 500, 512 * 1024
-_DOCKER_S = 30.0
+LINES = 500  # kept of each log, from its end
+BYTES = 512 * 1024  # the most that are read of a file
+_DOCKER_S = 30.0  # for one answer of Docker
 #: Drafthouse's systemd units, as a pattern for systemctl.
 UNITS = "drafthouse-*.service"
 #: Labels of Drafthouse's containers: engines, gateway, monitoring, a fleet's load balancer.
@@ -47,6 +47,7 @@ LOG_FILES = (
     "watchdog/supervisor/supervisord.log",
 )
 _LOGS = (*LOG_FILES, "served/history.jsonl", "watchdog/journal*.jsonl")
+# Configuration and state, below the same folder. They are read whole.
 _FILES = (
     "serve/*/*/*",
     "supervisor/supervisord.conf",
@@ -68,6 +69,7 @@ _FILES = (
     "run/*.json",
 )
 _SYSTEM_FILES = ("/etc/os-release", "/etc/docker/daemon.json", "/proc/driver/nvidia/version", "/proc/meminfo")
+# Files with secrets, which are read only to know what to redact: below Drafthouse's folder, and below the user's home.
 _KEYS = ("secrets/*", "gateway/tls/key.pem", "fleet/gateway/tls/key.pem")
 _USER_KEYS = (
     ".cache/huggingface/token",
@@ -83,19 +85,30 @@ _KERNEL = ("NVRM", "Xid", "Out of memory", "oom-kill", "oom_reaper", "I/O error"
 def gather(
     home: Path, engine_home: Path, root: Path = Path("/"), environ: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """By file name in the bundle, the redacted texts. Empty texts are left out."""
+    """By file name in the bundle, the redacted texts; empty ones are left out.
+
+    ``home`` is Drafthouse's folder, ``engine_home`` the folder of the engine's Python environment. ``root`` and
+    ``environ`` (default: this process's) are others in tests only.
+    """
     redact = redactor_of(home, environ)
     return {name: redact(text) for name, text in _texts(home, engine_home, root) if text}
 
 
 def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
-    """A function that removes from a text all secrets that the box's environment and key files contain."""
+    """A function that removes from a text all secrets that the box's environment and key files contain.
+
+    ``environ`` (default: this process's) is added to the environment of the box's first process; of a variable in both
+    its value counts.
+    """
     variables = {**first_environment(), **(os.environ if environ is None else environ)}
     return redactor(known_secrets(variables, key_files(home)))
 
 
 def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
-    """The files that hold a secret: keys below ``home``, and the user's tokens for Hugging Face and vast.ai."""
+    """The files that hold a secret: keys below ``home`` (None: none), and the user's tokens for the hub and vast.ai.
+
+    ``user`` is the user's home folder; None: that of this process.
+    """
     files: list[Path] = []
     if home:
         for pattern in _KEYS:
@@ -104,6 +117,7 @@ def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
 
 
 def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield the file name in the bundle and the text of each part, not redacted yet."""
     for path in _matching_files(home, _LOGS):
         yield f"box/{path.relative_to(home)}", tail(path)
     for path in _matching_files(home, _FILES):
@@ -150,6 +164,7 @@ def _read(path: Path) -> str:
 
 
 def _versions(home: Path, engine_home: Path) -> str:
+    """The versions of kernel, Python, the driver's packages, and the packages of both Python environments, as lines."""
     facts = read_driver()
     lines = [f"kernel {platform.release()}", f"python {sys.version.split()[0]} ({sys.executable})"]
     lines += [
@@ -179,6 +194,10 @@ def _journals() -> Iterator[tuple[str, str]]:
 
 
 def _container_texts() -> Iterator[tuple[str, str]]:
+    """Yield Docker's version, and settings and log of each of Drafthouse's containers; nothing without an engine.
+
+    A container that ends meanwhile is left out.
+    """
     if not has_engine():
         return
     api = DockerApi(timeout_s=_DOCKER_S)

@@ -27,9 +27,9 @@ from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
 from ..core.http import opener
 
 LOOPBACK = "127.0.0.1"
-PORT = 8000
+PORT = 8000  # of the API, unless the inventory sets drafthouse_port
 _OPEN_S = 40.0  # ConnectTimeout (15 s) and a slow login
-_END_S = 5.0
+_END_S = 5.0  # between SIGTERM and SIGKILL
 _POLL_S = 0.1
 _MOST_PORT = 65535
 _PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
@@ -38,21 +38,18 @@ _RENT = "rent a box (make rent), or write one into its hosts.yml"
 
 @dataclass(frozen=True)
 class Way:
-    """SSH access to a box. ``alias`` is its name in the host key file; ``more`` are further arguments of ssh.
+    """SSH access to a box, and what a user of its API needs."""
 
-    ``sudo``: the user needs sudo to read root's files, such as the API key ``key_file``.
-    """
-
-    name: str
+    name: str  # in the inventory
     address: str
-    alias: str
-    ssh_port: int | None = None
+    alias: str  # its name in the host key file
+    ssh_port: int | None = None  # None: the user's ssh configuration decides, as for '' below
     user: str = ""
-    identity: str = ""
-    more: tuple[str, ...] = ()
+    identity: str = ""  # path of the private key
+    more: tuple[str, ...] = ()  # further arguments of ssh
     api_port: int = PORT
-    key_file: str = ""
-    sudo: bool = False
+    key_file: str = ""  # the API key's path on the box, absolute or below the user's home
+    sudo: bool = False  # the user needs sudo to read root's files, such as the API key
 
     def ssh(self) -> list[str]:
         """The arguments of a plain ssh login, as a user would type them."""
@@ -65,7 +62,10 @@ class Way:
 
 
 class HostVars(TypedDict, total=False):
-    """Variables of a host that tell how to connect to it. YAML makes numbers or booleans of some: use str()."""
+    """Variables of a host that tell how to connect to it, as Ansible documents them for its ssh connection.
+
+    YAML makes numbers or booleans of some: use str(). Of two names for one thing the first here wins.
+    """
 
     ansible_connection: str
     ansible_host: str
@@ -84,7 +84,11 @@ class HostVars(TypedDict, total=False):
 
 
 def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> dict[str, HostVars]:
-    """By host name, the variables of all hosts in an inventory, as Ansible reads them. Raises DrafthouseError."""
+    """By host name, the variables of all hosts in an inventory, as Ansible reads them.
+
+    Raises DrafthouseError where Ansible is missing, its output is no inventory, or a warning explains why no host is in
+    it. An inventory without hosts and without a warning gives {}. ``runner`` is another program in tests.
+    """
     command_line = ["ansible-inventory", "-i", str(inventory), "--list"]
     try:
         result = runner(command_line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -93,7 +97,8 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
         raise one_problem(
             "program-missing", "no program ansible-inventory", "Ansible, which reads inventories", do
         ) from error
-    complaint = (result.stderr.strip().splitlines() or [""])[-1].strip().removeprefix("[WARNING]: ")
+    last_error_line = (result.stderr.strip().splitlines() or [""])[-1]
+    complaint = last_error_line.strip().removeprefix("[WARNING]: ")
     hosts: dict[str, HostVars] = {}
     try:
         inventory_data = json.loads(result.stdout)
@@ -122,7 +127,11 @@ def _unmarked(value: Any) -> Any:
 
 
 def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
-    """SSH access to the host ``name`` ("": the only host of the inventory). Raises DrafthouseError."""
+    """SSH access to the host ``name`` ("": the only host of the inventory).
+
+    ``inventory`` is its path, for messages. Raises DrafthouseError for a host that cannot be chosen, this machine
+    itself, and a variable that ssh cannot take.
+    """
     if not hosts:
         raise one_problem("no-host", "no host", "a box to reach", _RENT, inventory)
     if not name and len(hosts) > 1:
@@ -150,23 +159,24 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
         address=address,
         # A rented host is named by its instance number, which is never used again. Ansible uses the same alias.
         alias=name,
-        ssh_port=_port(values.get("ansible_port") or values.get("ansible_ssh_port"), "ansible_port", inventory, name),
+        ssh_port=_port(values.get("ansible_port") or values.get("ansible_ssh_port"), "ansible_port", where),
         user=user,
         identity=identity,
         more=more,
-        api_port=_port(values.get("drafthouse_port"), "drafthouse_port", inventory, name) or PORT,
+        api_port=_port(values.get("drafthouse_port"), "drafthouse_port", where) or PORT,
         key_file=f"{values.get('drafthouse_home', '~/drafthouse').removeprefix('~/')}/secrets/api_key",
         sudo=user != "root" and str(values.get("ansible_become", "")).lower() in ("true", "yes", "on", "1"),
     )
 
 
 def _require_plain(variable: str, value: str, where: str) -> None:
-    # ssh would take a word that begins with - for an option.
+    """Raise DrafthouseError for a template, blanks, or a value that begins with -, an option of ssh."""
     if re.search(r"^-|\{\{|\s", value):
         raise one_problem("invalid-setting", f"{variable}: {value}", "a plain word", "write it out", where)
 
 
 def _require_expanded(variable: str, value: str, where: str) -> None:
+    """Raise DrafthouseError for a value that is a template."""
     if "{{" in value:
         needed = "no template: only Ansible expands them"
         raise one_problem("invalid-setting", f"{variable}: {value}", needed, "write it out", where)
@@ -183,14 +193,13 @@ def _ssh_arguments(values: HostVars, where: str) -> tuple[str, ...]:
         raise one_problem("invalid-setting", setting, "shell words", "close the quote", where) from error
 
 
-def _port(value: object, word: str, inventory: str, name: str) -> int | None:
+def _port(value: object, variable: str, where: str) -> int | None:
+    """The port in a variable's ``value``; None if it is not set. Raises DrafthouseError for anything else."""
     if value in (None, ""):
         return None
     if str(value).isdigit() and 1 <= int(str(value)) <= _MOST_PORT:
         return int(str(value))
-    raise one_problem(
-        "invalid-setting", f"{word}: {value}", f"a port from 1 to {_MOST_PORT}", "correct it", f"{inventory}: {name}"
-    )
+    raise one_problem("invalid-setting", f"{variable}: {value}", f"a port from 1 to {_MOST_PORT}", "correct it", where)
 
 
 def options(way: Way, known_hosts: Path) -> list[str]:
@@ -198,6 +207,7 @@ def options(way: Way, known_hosts: Path) -> list[str]:
     settings = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
+        # ssh expands words such as %h in a path; %% is a plain %.
         "UserKnownHostsFile": f'"{str(known_hosts).replace("%", "%%")}"',
         "GlobalKnownHostsFile": "/dev/null",
         "HostKeyAlias": way.alias,
@@ -220,6 +230,7 @@ def options(way: Way, known_hosts: Path) -> list[str]:
 
 def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
     """The ssh command line of the tunnel. ssh asks no questions: where it would need an answer, it fails."""
+    # Our options stand before those of the host, as ssh takes the first value of each.
     _, *login, target = way.ssh()
     forward = f"{LOOPBACK}:{local_port}:{LOOPBACK}:{way.api_port}"
     return [
@@ -246,27 +257,33 @@ def check_port(port: int) -> None:
 
 
 def _free_port(taken_port: int) -> int:
+    """A free local port to suggest: one of the next 100 above ``taken_port``, else any; `PORT` if none can be bound."""
     for port in [*range(max(taken_port, 1024) + 1, min(taken_port + 100, _MOST_PORT)), 0]:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((LOOPBACK, port))
-            return int(probe.getsockname()[1])
+            _, free_port = probe.getsockname()  # bind() chooses one for port 0
+            return int(free_port)
     return PORT
 
 
 @dataclass
 class Tunnel:
-    """An open tunnel: local ``port``, the ssh ``process``, and ``words``, the file with the output of ssh."""
+    """A tunnel to a box: open once `tunnel` has yielded it, until ssh ends."""
 
     way: Way
-    port: int
-    process: subprocess.Popen[bytes]
-    words: Path
+    port: int  # on this machine
+    process: subprocess.Popen[bytes]  # ssh
+    output: Path  # the file with all output of ssh
     known_hosts: Path
 
     def wait(self) -> None:
         """Wait until ssh ends, then raise DrafthouseError with the reason."""
         self.process.wait()
-        raise DrafthouseError(_cause(self.way, self.words.read_text("utf-8", "replace"), self.known_hosts, opened=True))
+        raise DrafthouseError(self.cause(opened=True))
+
+    def cause(self, *, opened: bool) -> Problem:
+        """The problem that ssh's output means; ``opened``: the tunnel was open before."""
+        return _cause(self.way, self.output.read_text("utf-8", "replace"), self.known_hosts, opened)
 
 
 @contextlib.contextmanager
@@ -284,14 +301,16 @@ def tunnel(
         output = Path(folder) / "words"
         with output.open("wb") as stream:
             process = _start_ssh(command(way, port, known_hosts), stream)
+        opening = Tunnel(way, port, process, output, known_hosts)
         try:
-            _wait_until_open(way, port, process, output, known_hosts, clock, sleep)
-            yield Tunnel(way, port, process, output, known_hosts)
+            _wait_until_open(opening, clock, sleep)
+            yield opening
         finally:
             end(process)
 
 
 def _start_ssh(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
+    """Start ssh with its output in a file that is open. Raises DrafthouseError if there is no ssh."""
     try:
         # In a new session ssh does not receive Ctrl-C; this process ends it.
         return subprocess.Popen(
@@ -323,33 +342,30 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_until_open(
-    way: Way,
-    port: int,
-    process: subprocess.Popen[bytes],
-    output: Path,
-    known_hosts: Path,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> None:
+def _wait_until_open(opening: Tunnel, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
     """Wait until ssh listens on the local port, which it does after the login. Raises DrafthouseError."""
     deadline = clock() + _OPEN_S
     while True:
-        if process.poll() is not None:
-            raise DrafthouseError(_cause(way, output.read_text("utf-8", "replace"), known_hosts, opened=False))
+        if opening.process.poll() is not None:
+            raise DrafthouseError(opening.cause(opened=False))
         try:
-            socket.create_connection((LOOPBACK, port), 1).close()
+            socket.create_connection((LOOPBACK, opening.port), 1).close()
             return
         except OSError:
             pass
         if clock() > deadline:
-            do = "try again, or connect manually: " + shlex.join(way.ssh())
-            raise one_problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do)
+            do = "try again, or connect manually: " + shlex.join(opening.way.ssh())
+            needed = f"a login on {opening.way.name}"
+            raise one_problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", needed, do)
         sleep(_POLL_S)
 
 
 def _cause(way: Way, output: str, known_hosts: Path, opened: bool) -> Problem:
-    """The problem that ssh's output means; ``opened``: the tunnel was open before."""
+    """The problem that ssh's output means.
+
+    After the tunnel was open (``opened``) it broke, for whatever reason. Before: the host key has changed, the login
+    was refused, the local port is taken, or the box cannot be reached.
+    """
     last_line = "it said nothing"
     for line in output.splitlines():
         if line.strip() and "open failed" not in line:
@@ -357,13 +373,10 @@ def _cause(way: Way, output: str, known_hosts: Path, opened: bool) -> Problem:
     login = shlex.join(way.ssh())
     where = f"{way.name} ({way.ssh()[-1]}" + (f", port {way.ssh_port})" if way.ssh_port else ")")
     if opened:
-        return Problem(
-            "tunnel-failed",
-            f"the tunnel broke: {last_line}",
-            "a stable connection",
-            "check that the box still runs, then try again",
-            where,
-        )
+        found = f"the tunnel broke: {last_line}"
+        needed = "a stable connection"
+        do = "check that the box still runs, then try again"
+        return Problem("tunnel-failed", found, needed, do, where)
     if "IDENTIFICATION HAS CHANGED" in output or "Host key verification failed" in output:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: it may be an attack. If the box was reinstalled: {forget}"

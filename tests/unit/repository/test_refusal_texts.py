@@ -74,7 +74,7 @@ def judged() -> list[Problem]:
     return gate_problems(report, "small", "auto")
 
 
-NFTABLES = means.FirewallFacts(False, ("iptables",), docker_backend="nftables")
+NFTABLES = means.FirewallMeans(False, ("iptables",), docker_backend="nftables")
 CASES: dict[str, Callable[[], object]] = {
     "a verb": lambda: main.main(["tne"]),
     "an option": lambda: tune.options().parse_args(["small", "--no-such"]),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+# Starts CUDA, and exits with 0 only if that works. It runs in the container.
 _CUINIT_SCRIPT = """
 import ctypes
 try:
@@ -22,12 +23,13 @@ except OSError as error:
 print("cuInit: status", status)
 raise SystemExit(1 if status else 0)
 """
+# Prints the prefix of this Python, its executable, and all files that it has read, one a line. It runs on the machine.
 _MODULES_SCRIPT = """
 import ctypes, os, sys
 files = [getattr(module, "__file__", None) for module in sys.modules.values()]
 print(sys.base_prefix, os.path.realpath(sys.executable), os.__file__, *filter(None, files), sep="\\n")
 """
-_STATUS = re.compile(r"cuInit: .*")
+_STATUS = re.compile(r"cuInit: .*")  # a line of `_CUINIT_SCRIPT`
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Interpreter:
     @property
     def command(self) -> list[str]:
         """The command that lists the GPUs, then calls ``cuInit(0)``. It exits with 0 only if both work."""
+        # The shell gets the prefix as $0, and the rest as the command to run with it.
         listing = 'nvidia-smi -L && PYTHONHOME="$0" exec "$@"'
         return ["/bin/sh", "-c", listing, self.prefix, self.program, "-S", "-c", _CUINIT_SCRIPT]
 

@@ -1,4 +1,4 @@
-"""Change Docker's `daemon.json` and restart the engine; if it does not restart, restore the old file.
+"""Change Docker's `daemon.json` and restart the engine (the Docker daemon); if that fails, restore the old file.
 
 A killed run is completed by the next one because of the order of the steps. First the record (a file beside
 daemon.json) is opened: it holds the old text. Then the file is replaced atomically and the engine restarted. Only
@@ -40,6 +40,7 @@ _LOCK = "/run/lock/drafthouse-docker.lock"
 _ABOUT = "Which values of daemon.json beside this are Drafthouse's. Without this file they count as your own."
 _LAST_LINES = 40  # of the engine's journal; the reason of a failed start is among them
 _LOCK_WAIT_S = 300.0
+# A line of the journal that may tell why the engine does not start.
 _REASON = re.compile(
     r"failed to start daemon|unable to configure|level=(fatal|error)|^(fatal|error|panic)", re.IGNORECASE
 )
@@ -65,7 +66,8 @@ class Daemon:
     def __init__(self, path: str = DAEMON_JSON, timeout_s: float = 120.0, unit: str = "docker.service") -> None:
         self.path = Path(path)
         self.record_path = Path(path + RECORD_SUFFIX)
-        self.timeout_s, self.unit = timeout_s, unit
+        self.timeout_s = timeout_s  # for a restart, until the engine answers
+        self.unit = unit
         self.api = DockerApi(timeout_s=30.0)
 
     # --- the present state ----------------------------------------------------------------------------
@@ -82,8 +84,9 @@ class Daemon:
     def read_record(self) -> tuple[Settings, str | None]:
         """Our part of the settings, and the old text if the record is open, to restore on failure (else None)."""
         record = object_in(self.record_path)
-        ours, before = record.get("ours"), record.get("before")
-        if not isinstance(ours, dict):
+        ours = record.get("ours")
+        before = record.get("before")
+        if not isinstance(ours, dict):  # as in a damaged record
             ours = {}
         if not isinstance(before, str):
             before = None
@@ -96,7 +99,11 @@ class Daemon:
     # --- the change ---------------------------------------------------------------------------------
 
     def apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str = "nvidia-ctk") -> Applied:
-        """Apply ``wishes`` to file and engine; ``restart_busy`` permits stopping containers. Raises DrafthouseError."""
+        """Apply ``wishes`` to file and engine. Raises DrafthouseError.
+
+        ``restart_busy`` permits stopping containers. With ``check`` nothing is changed, and the result says what would
+        be. ``ctk`` is NVIDIA's tool, by name or path.
+        """
         started = time.monotonic()
         if check:
             result = self._apply(wishes, restart_busy, check, ctk)
@@ -107,18 +114,17 @@ class Daemon:
         return result
 
     def _apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str) -> Applied:
+        """`apply` without the lock and the duration."""
         text = self.text()
         ours, old_text = self.read_record()
         info = self._info()
         program = shutil.which(ctk) or ""
         if wishes.nvidia and not program and not check:
-            raise one_problem(
-                "nvidia-toolkit-missing",
-                f"no {ctk}",
-                "the NVIDIA container toolkit",
-                "install the package nvidia-container-toolkit",
-            )
-        plan = make_plan(text, ours, wishes, info.get("LoggingDriver", ""), str(self.path), program)
+            found = f"no {ctk}"
+            needed = "the NVIDIA container toolkit"
+            do = "install the package nvidia-container-toolkit"
+            raise one_problem("nvidia-toolkit-missing", found, needed, do)
+        plan = make_plan(text, ours, wishes, driver=info.get("LoggingDriver", ""), where=str(self.path), ctk=program)
         result = Applied(left=list(plan.left), before=plan.before, after=plan.after)
         # Likes alone, such as log rotation, are not worth stopping containers for.
         if plan.differs and not plan.needed and self._stopped_by_restart(info) and not restart_busy:
@@ -127,11 +133,15 @@ class Daemon:
                 f"log rotation and cgroup driver left as they are: they would restart an engine with "
                 f"{info['ContainersRunning']} running containers (container_engine_restart=true allows it)"
             )
-            plan = Plan(plan.before, plan.before, ours, plan.left, False)
+            plan = Plan(before=plan.before, after=plan.before, ours=ours, left=plan.left, needed=False)
         # An open record: an earlier run was killed, perhaps after it wrote the file and before it restarted the engine.
         needs_restart = old_text is not None and not self._took_effect()
         if not plan.differs and not needs_restart:
-            return self._ensure_running(result, bool(info), check, ours, plan.ours, old_text)
+            if not info:  # the engine does not answer
+                self._start(result, check)
+            if not check and (old_text is not None or plan.ours != ours):
+                self._write_record(plan.ours)
+            return result
         self._refuse_harm(plan, info, restart_busy)
         self._validate(plan.after)
         result.changed = result.restarted = True
@@ -139,17 +149,27 @@ class Daemon:
             return result
         # The text that the engine started with; after a killed run that is the one in the record.
         working_text = plan.before if old_text is None else old_text
-        result.backup = self._write(plan, working_text)
+        result.backup = self._carry_out(plan, working_text, ours)
+        self._confirm_data_root(wishes)
+        return result
+
+    def _carry_out(self, plan: Plan, working_text: str, ours: Settings) -> str:
+        """Write the planned file, restart the engine, and close the record; return the path of the old file's copy.
+
+        If the engine does not start, ``working_text`` and our part before the change are restored, and DrafthouseError
+        is raised.
+        """
+        backup = self._write(plan, working_text)
         reason = self._restart()
         if reason:
             self._restore(working_text, ours, reason)
         self._write_record(plan.ours)
-        self._confirm_data_root(wishes)
-        return result
+        return backup
 
     def take_out(self, check: bool) -> bool:
         """Remove our settings and the record after the engine was removed; return True if there was a record."""
-        text, (ours, _) = self.text(), self.read_record()
+        text = self.text()
+        ours, _ = self.read_record()
         if not self.record_path.exists():
             return False
         if not check:
@@ -158,83 +178,70 @@ class Daemon:
             self.record_path.unlink()
         return True
 
-    def _ensure_running(
-        self, result: Applied, answers: bool, check: bool, ours: Settings, new_ours: Settings, old_text: str | None
-    ) -> Applied:
-        """Start the engine if it does not answer, and close an open record; the file needs no change."""
-        if not answers:
-            result.changed = result.restarted = True
-            if not check:
-                reason = self._restart()
-                if reason:
-                    raise DrafthouseError(self._start_problem(reason))
-        if not check and (old_text is not None or new_ours != ours):
-            self._write_record(new_ours)
-        return result
+    def _start(self, result: Applied, check: bool) -> None:
+        """Start an engine that does not answer, although its file needs no change. Raises DrafthouseError."""
+        result.changed = result.restarted = True
+        if check:
+            return
+        reason = self._restart()
+        if reason:
+            raise DrafthouseError(self._start_problem(reason))
 
     @staticmethod
     def _stopped_by_restart(info: EngineInfo) -> int:
-        """The number of running containers that a restart would stop."""
+        """The number of running containers that a restart would stop: none with Docker's setting live-restore."""
         return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
 
     def _refuse_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
+        """Raise DrafthouseError if the restart would stop containers, or a new data root would hide their data."""
         problems = []
         running = self._stopped_by_restart(info)
         if running and not restart_busy:
-            problems.append(
-                Problem(
-                    "containers-running",
-                    f"{running} running containers, which restarting the engine would stop",
-                    f"a restart, for the change of {self.path}",
-                    "run again with -e container_engine_restart=true when they may stop, or stop them first",
-                    str(self.path),
-                )
-            )
+            found = f"{running} running containers, which restarting the engine would stop"
+            needed = f"a restart, for the change of {self.path}"
+            do = "run again with -e container_engine_restart=true when they may stop, or stop them first"
+            problems.append(Problem("containers-running", found, needed, do, str(self.path)))
         root = str(info.get("DockerRootDir", ""))
-        old_root, dest = _data_root(plan.before, self.path), _data_root(plan.after, self.path)
+        old_root = _data_root(plan.before, self.path)
+        new_root = _data_root(plan.after, self.path)
         stored_objects = int(info.get("Containers", 0)) + int(info.get("Images", 0))
-        if stored_objects and old_root != dest and os.path.realpath(dest) != os.path.realpath(root):
-            problems.append(
-                Problem(
-                    "docker-data-would-be-hidden",
-                    f"{info.get('Containers')} containers and {info.get('Images')} images in {root}",
-                    f"the engine's data in {dest}, where these would be missing",
-                    f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {dest}/`, "
-                    f'then write "data-root": "{dest}" into {self.path}; or leave container_engine_data_root as it was',
-                    "container_engine_data_root",
-                )
+        if stored_objects and old_root != new_root and os.path.realpath(new_root) != os.path.realpath(root):
+            found = f"{info.get('Containers')} containers and {info.get('Images')} images in {root}"
+            needed = f"the engine's data in {new_root}, where these would be missing"
+            do = (
+                f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {new_root}/`, "
+                f'then write "data-root": "{new_root}" into {self.path}; '
+                "or leave container_engine_data_root as it was"
             )
+            problems.append(Problem("docker-data-would-be-hidden", found, needed, do, "container_engine_data_root"))
         if problems:
             raise DrafthouseError(problems)
 
     def _validate(self, text: str) -> None:
-        """Let dockerd (23.0 or newer) validate the text with its flags. Raises DrafthouseError if it refuses."""
+        """Let dockerd (23.0 or newer) validate the text with its flags. Raises DrafthouseError if it refuses.
+
+        An older dockerd cannot; then only its restart shows whether it accepts the text.
+        """
         dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin")
         if not dockerd or "--validate" not in run([dockerd, "--help"]).stdout:
             return
         flags = self.flags()
         config_file = option(flags, "--config-file")
         if config_file and Path(config_file) != self.path:
-            raise one_problem(
-                "docker-settings-refused",
-                f"an engine started with --config-file {config_file}",
-                f"one that reads {self.path}",
-                "name that file in container_engine_daemon_json, or start the engine without the flag",
-                str(self.path),
-            )
+            found = f"an engine started with --config-file {config_file}"
+            needed = f"one that reads {self.path}"
+            do = "name that file in container_engine_daemon_json, or start the engine without the flag"
+            raise one_problem("docker-settings-refused", found, needed, do, str(self.path))
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as copy:
             copy.write(text or "{}")
             copy.flush()
             completed = run([dockerd, "--validate", f"--config-file={copy.name}", *without(flags, "--config-file")])
         if completed.returncode != 0:
             message = last_line(completed.stderr or completed.stdout).replace(copy.name, self.path.name)
-            raise one_problem(
-                "docker-settings-refused",
-                f"dockerd refuses the new settings: {message}",
-                "settings that dockerd accepts",
-                f"fix container_engine_settings or {self.path} (it was not changed)",
-                str(self.path),
-            )
+            found = f"dockerd refuses the new settings: {message}"
+            needed = "settings that dockerd accepts"
+            do = f"fix container_engine_settings or {self.path} (it was not changed)"
+            raise one_problem("docker-settings-refused", found, needed, do, str(self.path))
 
     def _write(self, plan: Plan, working_text: str) -> str:
         """Back up the old file, open the record with ``working_text``, and write the new file; return the backup."""
@@ -256,6 +263,7 @@ class Daemon:
         _replace(self.path, text)
 
     def _write_record(self, ours: Settings, before: str | None = None) -> None:
+        """Write the record: open with the old text ``before``, closed with None. No new record is made for nothing."""
         data: dict[str, Json] = {"about": _ABOUT, "ours": ours}
         if before is not None:
             data["before"] = before
@@ -272,25 +280,19 @@ class Daemon:
         outcome = "the old file is back and the engine runs"
         if second_reason:
             outcome = f"the old file is back, and the engine does not start with it either: {second_reason}"
-        raise one_problem(
-            "docker-not-answering",
-            f"an engine that does not restart after the change of {self.path}: {reason}",
-            "an engine that answers with the new settings",
-            f"undo what it rejects (container_engine_settings, container_engine_data_root); {outcome}",
-            str(self.path),
-        )
+        found = f"an engine that does not restart after the change of {self.path}: {reason}"
+        needed = "an engine that answers with the new settings"
+        do = f"undo what it rejects (container_engine_settings, container_engine_data_root); {outcome}"
+        raise one_problem("docker-not-answering", found, needed, do, str(self.path))
 
     def _confirm_data_root(self, wishes: Wishes) -> None:
         """Raise DrafthouseError if the engine does not use the wanted data root; other settings are not visible."""
         root = str(self.api.info().get("DockerRootDir", ""))
         if wishes.data_root and os.path.realpath(root) != os.path.realpath(wishes.data_root):
-            raise one_problem(
-                "docker-settings-refused",
-                f"an engine that keeps its data in {root}",
-                f"{wishes.data_root}, as {self.path} says",
-                "check for another configuration of the engine: `systemctl cat docker`",
-                str(self.path),
-            )
+            found = f"an engine that keeps its data in {root}"
+            needed = f"{wishes.data_root}, as {self.path} says"
+            do = "check for another configuration of the engine: `systemctl cat docker`"
+            raise one_problem("docker-settings-refused", found, needed, do, str(self.path))
 
     # --- the engine -----------------------------------------------------------------------------------
 
@@ -315,7 +317,10 @@ class Daemon:
         return f"it did not answer within {self.timeout_s:.0f} s. {self._journal(started)}".strip()
 
     def _journal(self, since: float) -> str:
-        """The last error line of the engine's journal since that unix time; "" if there is none."""
+        """The last line with an error in the engine's journal since that unix time; "" if there is none.
+
+        A line that says why the engine does not start goes before any other.
+        """
         options = ["--since", f"@{int(since)}", "-o", "cat", "--no-pager", "-n", str(_LAST_LINES)]
         completed = run(["journalctl", "-u", self.unit, *options])
         last_error = start_error = ""
@@ -328,22 +333,21 @@ class Daemon:
         return daemon_json.redacted(start_error or last_error)[:500]
 
     def _info(self) -> EngineInfo:
+        """The engine's settings and state; {} if it does not answer."""
         try:
             return self.api.info()
         except DrafthouseError:
             return {}
 
     def _start_problem(self, reason: str) -> Problem:
-        return Problem(
-            "docker-not-answering",
-            f"the container engine does not start: {reason}",
-            "an engine that answers",
-            "check `systemctl status docker` and `journalctl -u docker -n 50`, fix it, and run again",
-            str(self.path),
-        )
+        """The problem that the engine does not start although its file was not changed."""
+        found = f"the container engine does not start: {reason}"
+        needed = "an engine that answers"
+        do = "check `systemctl status docker` and `journalctl -u docker -n 50`, fix it, and run again"
+        return Problem("docker-not-answering", found, needed, do, str(self.path))
 
     def _took_effect(self) -> bool:
-        """True if the engine answers and was started after the last change of the file."""
+        """True if the engine answers and was started more than 1 s after the last change of the file."""
         age_s = age_of(self._pid())
         if age_s is None or not self.path.exists():
             return False
@@ -355,6 +359,7 @@ class Daemon:
         return int(main_pid) if main_pid.isdigit() else 0
 
     def _unit_property(self, name: str) -> str:
+        """A property of the engine's unit, as systemd writes it."""
         return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()
 
     @contextlib.contextmanager
@@ -362,12 +367,10 @@ class Daemon:
         """Hold a lock, so that a run that lost its connection but still works cannot write the file as well."""
         with Path(_LOCK).open("w") as lock:
             if not take_lock(lock, _LOCK_WAIT_S):
-                raise one_problem(
-                    "already-running",
-                    f"another run has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
-                    "exclusive use of the container engine",
-                    "wait for it, or stop it",
-                )
+                found = f"another run has held {_LOCK} for {_LOCK_WAIT_S:.0f} s"
+                needed = "exclusive use of the container engine"
+                do = "wait for it, or stop it"
+                raise one_problem("already-running", found, needed, do)
             yield
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
 Settings: TypeAlias = "Mapping[str, Json]"
-Keys: TypeAlias = "tuple[str, ...]"
+Keys: TypeAlias = "tuple[str, ...]"  # the path to a nested value: ("log-opts", "max-size")
 DAEMON_JSON = "/etc/docker/daemon.json"
 
 # Log drivers that support max-size and max-file. With any other driver these options stop containers from starting.
@@ -40,11 +40,11 @@ _NVIDIA_RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", 
 
 @dataclass(frozen=True)
 class Merged:
-    """The merged settings, the part that Drafthouse adds (``ours``), and the dotted keys of likes that gave way."""
+    """Result of `merge`."""
 
-    settings: Settings
-    ours: Settings
-    left: tuple[str, ...] = ()
+    settings: Settings  # the user's and ours
+    ours: Settings  # the part that Drafthouse adds
+    left: tuple[str, ...] = ()  # dotted keys of the likes that gave way to the user's settings
 
 
 def parse(raw: bytes, where: str = DAEMON_JSON) -> dict[str, Json]:
@@ -58,15 +58,16 @@ def parse(raw: bytes, where: str = DAEMON_JSON) -> dict[str, Json]:
         if not isinstance(settings, dict):
             raise BadDocument("text that is JSON, but no object", "line 1, column 1")
     except BadDocument as error:
-        needed, do = "one JSON object that Docker can read", "fix the file (it was not changed), or move it away"
-        raise DrafthouseError(error.problem(where, needed, f"{do}, and run again")) from error
+        needed = "one JSON object that Docker can read"
+        do = "fix the file (it was not changed), or move it away, and run again"
+        raise DrafthouseError(error.problem(where, needed, do)) from error
     return settings
 
 
 def merge(current: Settings, needs: Settings, likes: Settings, ours: Settings, where: str = DAEMON_JSON) -> Merged:
     """Add `needs` and `likes` to the user's settings: `current` without `ours`, which an earlier run wrote.
 
-    Raises DrafthouseError with every need that the user's settings contradict.
+    `where` is the file's path for messages. Raises DrafthouseError with every need that the user's settings contradict.
     """
     users = without(current, ours)
     contradicted: list[Keys] = []
@@ -93,10 +94,11 @@ def without(settings: Settings, other: Settings) -> dict[str, Json]:
 
 
 def rotation(users: Settings, max_size: str, max_file: int, driver: str = "") -> dict[str, Json]:
-    """The like that rotates container logs; {} if the user has set one of its options or another log driver.
+    """The like that rotates container logs; {} if the user has set one of its options, or a driver that cannot rotate.
 
-    `driver` is the log driver that the engine uses if the file names none. The two options belong together, so
-    neither is added if the user has set one of them.
+    `max_size` is a file's size as Docker writes it (50m), `max_file` the number of files. `driver` is the log driver
+    that the engine uses if the file names none ("": Docker's default). The two options belong together, so neither is
+    added if the user has set one of them.
     """
     options = users.get("log-opts", {})
     if (users.get("log-driver") or driver or _ROTATING_DRIVERS[0]) not in _ROTATING_DRIVERS:
@@ -114,7 +116,8 @@ def nvidia_part(configured: Settings, users: Settings) -> dict[str, Json]:
     """
     part: dict[str, Json] = {}
     for group, name in _NVIDIA_KEYS:
-        runtime_path, group_settings = _value_at(users, (group, name, "path")), configured.get(group)
+        runtime_path = _value_at(users, (group, name, "path"))
+        group_settings = configured.get(group)
         if isinstance(runtime_path, str) and PurePath(runtime_path).name in _NVIDIA_RUNTIMES:
             continue
         if isinstance(group_settings, Mapping) and name in group_settings:
@@ -141,6 +144,7 @@ def same_json(first: object, second: object) -> bool:
 
 
 def _both_objects(first: object, second: object) -> bool:
+    """True if both are JSON objects, whose keys are compared one by one."""
     return isinstance(first, Mapping) and isinstance(second, Mapping)
 
 
@@ -169,11 +173,9 @@ def _value_at(settings: Settings, keys: Keys) -> Json:
 
 
 def _contradiction(keys: Keys, needs: Settings, where: str) -> Problem:
+    """The problem that the user's value at ``keys`` contradicts a need; the user's value itself is not shown."""
     name = ".".join(keys)
-    return Problem(
-        "docker-settings-conflict",
-        f"your own '{name}'",
-        f"'{name}': {json.dumps(_value_at(needs, keys))}",
-        f"take '{name}' out of {where} if nothing else needs it, or drop the setting (it was not changed)",
-        where,
-    )
+    found = f"your own '{name}'"
+    needed = f"'{name}': {json.dumps(_value_at(needs, keys))}"
+    do = f"take '{name}' out of {where} if nothing else needs it, or drop the setting (it was not changed)"
+    return Problem("docker-settings-conflict", found, needed, do, where)

@@ -1,4 +1,4 @@
-"""Plan the change of Docker's daemon.json.
+"""Plan the change of Docker's daemon.json, and run programs for it.
 
 Needs are settings that must hold, likes are those that give way to the user's; `daemon_json` merges both.
 """
@@ -25,9 +25,9 @@ _COMMAND_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Wishes:
-    """The wanted settings."""
+    """The wanted settings, from the variables of the role container_engine: all are needs but the logs and the last."""
 
-    settings: Mapping[str, Json] = field(default_factory=dict)  # keys of daemon.json that must hold
+    settings: Mapping[str, Json] = field(default_factory=dict)  # keys of daemon.json with their values
     data_root: str = ""  # folder for images and containers; "" leaves the key to the user
     max_size: str = ""  # of a log file, as Docker writes it (50m)
     max_file: int = 0  # log files per container; 0 adds no log rotation
@@ -54,10 +54,15 @@ class Plan:
 def make_plan(
     text: str, ours: Settings, wishes: Wishes, driver: str = "", where: str = DAEMON_JSON, ctk: str = ""
 ) -> Plan:
-    """The plan for the file with this `text`. `ctk` is the path of nvidia-ctk; if "", NVIDIA's keys are left out."""
+    """The plan for the file with this `text`.
+
+    `ours` are the settings in it that an earlier run added. `driver` is the engine's log driver ("": unknown), `where`
+    the file's path for messages. `ctk` is the path of nvidia-ctk; if "", NVIDIA's keys are left out.
+    """
     current = daemon_json.parse(text.encode(), where)
     users = daemon_json.without(current, ours)
     needs: dict[str, Json] = dict(wishes.settings)
+    # The user's own spelling of the same folder is no contradiction.
     if wishes.data_root and not _same_folder(users.get("data-root"), wishes.data_root):
         needs["data-root"] = wishes.data_root
     likes: dict[str, Json] = {}
@@ -73,24 +78,26 @@ def make_plan(
     elif not wishes.nvidia:  # for a CPU profile the GPU settings of an earlier run stay
         needs = _with_groups(needs, daemon_json.nvidia_part(daemon_json.without(current, users), users))
     merged = daemon_json.merge(current, needs, likes, ours, where)
-    needed = bool(daemon_json.without(needs, current))
-    return Plan(text, daemon_json.render(merged.settings, text), merged.ours, merged.left, needed)
+    return Plan(
+        before=text,
+        after=daemon_json.render(merged.settings, text),
+        ours=merged.ours,
+        left=merged.left,
+        needed=bool(daemon_json.without(needs, current)),
+    )
 
 
 def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
-    """The settings after nvidia-ctk has edited a temporary copy of ``text``."""
+    """The settings after nvidia-ctk has edited a temporary copy of ``text``. Raises DrafthouseError if it fails."""
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         copy = Path(folder) / "daemon.json"
         copy.write_text(text, "utf-8")
         completed = run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
         if completed.returncode != 0:
-            raise one_problem(
-                "program-failed",
-                f"nvidia-ctk refuses: {last_line(completed.stderr or completed.stdout)}",
-                "the container engine configured for NVIDIA GPUs",
-                "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
-                where,
-            )
+            found = f"nvidia-ctk refuses: {last_line(completed.stderr or completed.stdout)}"
+            needed = "the container engine configured for NVIDIA GPUs"
+            do = "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box"
+            raise one_problem("program-failed", found, needed, do, where)
         return daemon_json.parse(copy.read_bytes(), where)
 
 
@@ -114,6 +121,7 @@ def last_line(text: str) -> str:
 
 
 def _same_folder(user_folder: Json, our_folder: str) -> bool:
+    """True if both name one folder, apart from slashes and dots; False if the user names none."""
     return isinstance(user_folder, str) and os.path.normpath(user_folder) == os.path.normpath(our_folder)
 
 

@@ -1,4 +1,4 @@
-"""Read and remove options in dockerd's command line. Pure functions."""
+"""Read and remove options in the command line of dockerd, Docker's daemon. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 
 def option(words: Sequence[str], name: str) -> str:
-    """The value of the option ``name`` (with dashes), from `NAME VALUE` or `NAME=VALUE`; the last wins, "" if none."""
+    """The value of the option ``name`` (--with-dashes), from `NAME VALUE` or `NAME=VALUE`; "" if it is not there.
+
+    The last one counts, as for dockerd.
+    """
     value = ""
     for index, word in enumerate(words):
         if word == name and index + 1 < len(words):
@@ -18,7 +21,8 @@ def option(words: Sequence[str], name: str) -> str:
 
 def without(words: Sequence[str], name: str) -> list[str]:
     """The command line ``words`` without the option ``name`` and its value."""
-    kept, is_value = [], False
+    kept = []
+    is_value = False  # of the option, which the word before was
     for word in words:
         if is_value:
             is_value = False

@@ -1,4 +1,4 @@
-"""Decide whether Docker must be installed on a machine, from the container engine that it has.
+"""Decide whether Docker must be installed on a machine, from the container engine (the Docker daemon) that it has.
 
 `read_machine` reads the machine and changes nothing. `decide` is pure: it turns these facts and the settings into the
 packages to install, or raises all reasons against it. Standard library only, Python 3.10.
@@ -49,24 +49,24 @@ _WATCHED = (
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """The facts of a machine that `decide` needs. Empty text or 0 means absent; ``packages`` are versions by name."""
+    """The facts of a machine that `decide` needs. Empty text or 0 means absent or unknown."""
 
     systemd: bool = True
-    os_id: str = ""
-    os_like: str = ""
-    version: str = ""
-    codename: str = ""
-    architecture: str = ""
-    answer: EngineVersion = field(default_factory=EngineVersion)  # /version on the engine's socket
+    os_id: str = ""  # ID in os-release
+    os_like: str = ""  # ID_LIKE there: the systems that it is built on
+    version: str = ""  # VERSION_ID there
+    codename: str = ""  # of the release; that of Ubuntu for a system built on it
+    architecture: str = ""  # as dpkg names it (amd64)
+    answer: EngineVersion = field(default_factory=EngineVersion)  # /version on the engine's socket; {}: no answer
     rootless_answer: bool = False  # that engine runs without root
-    command: str = ""  # path of `docker`, links resolved
+    command: str = ""  # path of `docker`, links resolved, except a snap's
     command_is_podman: bool = False
-    snap: bool = False
+    snap: bool = False  # Docker is installed from a snap
     rootless_users: tuple[str, ...] = ()  # who run a rootless dockerd
-    packages: Mapping[str, str] = field(default_factory=dict)
-    candidates: Mapping[str, str] = field(default_factory=dict)  # versions that apt would install
+    packages: Mapping[str, str] = field(default_factory=dict)  # versions of the installed ones of `_WATCHED`, by name
+    candidates: Mapping[str, str] = field(default_factory=dict)  # versions that apt would install of them, by name
     unfinished: bool = False  # dpkg was interrupted
-    apparmor_missing: bool = False
+    apparmor_missing: bool = False  # the kernel enforces AppArmor, but its loader is not installed
     has_apt: bool = True
     toolkit: str = ""  # version that `nvidia-ctk` reports
     gpus: int = 0  # that the NVIDIA driver lists
@@ -127,7 +127,10 @@ def decide(machine: MachineFacts, source: str, nvidia: str) -> Decision:
 
 
 def _engine_state(machine: MachineFacts) -> tuple[str, str]:
-    """The value of `Decision.engine`, and a sentence for the user ('' if an engine must be installed)."""
+    """The value of `Decision.engine`, and a sentence for the user ('' if an engine must be installed).
+
+    An engine that answers is left alone; an installed package is only started, unless dpkg was interrupted.
+    """
     if machine.answer:
         return "left alone", f"Docker {machine.answer.get('Version', '')} answers and is left alone"
     if not machine.unfinished:
@@ -155,13 +158,10 @@ def leaving(machine: MachineFacts, containers: Sequence[ListedContainer]) -> tup
         if LABEL not in (container.get("Labels") or {}):
             foreign_containers.append(str((container.get("Names") or ["?"])[0]).lstrip("/"))
     if foreign_containers:
-        raise one_problem(
-            "containers-running",
-            f"containers that are not ours are running: {', '.join(sorted(foreign_containers))}",
-            "none, because they would stop with the engine",
-            "stop them, then run again; or leave out container_engine=true to keep Docker",
-            "container_engine",
-        )
+        found = f"containers that are not ours are running: {', '.join(sorted(foreign_containers))}"
+        needed = "none, because they would stop with the engine"
+        do = "stop them, then run again; or leave out container_engine=true to keep Docker"
+        raise one_problem("containers-running", found, needed, do, "container_engine")
     ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
     return tuple(name for name in ours if name in machine.packages)
 
@@ -211,118 +211,95 @@ def read_machine(users: Sequence[str] = ()) -> MachineFacts:
 
 
 def _systemd_problems(machine: MachineFacts) -> list[Problem]:
+    """The problem of a machine without systemd, else []."""
     if machine.systemd:
         return []
+    found = "a box without systemd, such as a rented container"
+    needed = "systemd, which starts and restarts Docker"
     do = "use the process runtime here (drafthouse_manage_host: false, drafthouse_runtime: process)"
-    found, needed = "a box without systemd, such as a rented container", "systemd, which starts and restarts Docker"
     return [Problem("no-systemd", found, needed, do, "container_engine")]
 
 
 def _unsuitable_engines(machine: MachineFacts) -> list[Problem]:
+    """The first of these problems, else []: Podman answers, a snap, a rootless engine answers, Podman's command."""
     if any(component.get("Name") == "Podman Engine" for component in machine.answer.get("Components") or []):
         return [_podman_problem(f"Podman behind {SOCKET}")]
     if machine.snap:
-        return [
-            Problem(
-                "docker-unsuitable",
-                f"Docker from a snap ({machine.command or '/snap/docker'})",
-                "an engine with access to the whole file system and the NVIDIA toolkit; a snap is confined",
-                "back up its data, then `snap remove docker` and run again; or use the process runtime",
-                "container_engine",
-            )
-        ]
+        found = f"Docker from a snap ({machine.command or '/snap/docker'})"
+        needed = "an engine with access to the whole file system and the NVIDIA toolkit; a snap is confined"
+        do = "back up its data, then `snap remove docker` and run again; or use the process runtime"
+        return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
     if machine.rootless_answer:
-        return [
-            Problem(
-                "docker-unsuitable",
-                f"a rootless engine behind {SOCKET}",
-                "an engine that runs as root: only that one filters ports and assigns GPUs as the profile expects",
-                f"make the rootless engine listen on its own socket again (unlink {SOCKET}), then run again",
-                "container_engine",
-            )
-        ]
+        found = f"a rootless engine behind {SOCKET}"
+        needed = "an engine that runs as root: only that one filters ports and assigns GPUs as the profile expects"
+        do = f"make the rootless engine listen on its own socket again (unlink {SOCKET}), then run again"
+        return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
     if machine.command_is_podman and not machine.answer:  # an engine that answers is Docker, whatever the command
         return [_podman_problem(f"a 'docker' command that is Podman's ({machine.command})")]
     return []
 
 
 def _podman_problem(found: str) -> Problem:
-    return Problem(
-        "docker-unsuitable",
-        found,
-        "Docker itself: Podman answers under its name, and neither daemon.json nor the firewall's rules apply to it",
-        "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime",
-        "container_engine",
+    """The problem that Podman stands in for Docker."""
+    needed = (
+        "Docker itself: Podman answers under its name, and neither daemon.json nor the firewall's rules apply to it"
     )
+    do = "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime"
+    return Problem("docker-unsuitable", found, needed, do, "container_engine")
 
 
 def _version_problems(version: str) -> list[Problem]:
+    """The problem of an engine that is too old, else []."""
     if _version_numbers(version) >= OLDEST:
         return []
-    return [
-        Problem(
-            "docker-unsuitable",
-            f"Docker {version}",
-            f"{'.'.join(map(str, OLDEST))} or newer",
-            "upgrade it when its containers may stop; Drafthouse never replaces a working engine",
-            "container_engine",
-        )
-    ]
+    found = f"Docker {version}"
+    needed = f"{'.'.join(map(str, OLDEST))} or newer"
+    do = "upgrade it when its containers may stop; Drafthouse never replaces a working engine"
+    return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
 
 
 def _toolkit_problems(machine: MachineFacts, toolkit: str) -> list[Problem]:
-    """Why NVIDIA's toolkit of version ``toolkit`` is unsuitable, or why a missing one ('') cannot be installed."""
+    """The problem of a toolkit (its version) that is too old, or of a missing one ('') where apt is missing too."""
     if toolkit and _version_numbers(toolkit, 3) < _version_numbers(OLDEST_TOOLKIT, 3):
         upgrade = "apt-get install --only-upgrade" if machine.has_apt else "upgrade, by this system's packages,"
-        return [
-            Problem(
-                "docker-unsuitable",
-                f"NVIDIA Container Toolkit {toolkit}",
-                f"{OLDEST_TOOLKIT} or newer: from an older one a container can reach the host (CVE-2024-0132)",
-                f"{upgrade} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one",
-                "container_engine",
-            )
-        ]
+        found = f"NVIDIA Container Toolkit {toolkit}"
+        needed = f"{OLDEST_TOOLKIT} or newer: from an older one a container can reach the host (CVE-2024-0132)"
+        do = f"{upgrade} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one"
+        return [Problem("docker-unsuitable", found, needed, do, "container_engine")]
     if not toolkit and not machine.has_apt:
-        return [
-            Problem(
-                "unsupported-system",
-                f"no NVIDIA Container Toolkit, on {machine.os_id or 'a system'} {machine.version} without apt",
-                f"NVIDIA Container Toolkit {OLDEST_TOOLKIT} or newer",
-                "install nvidia-container-toolkit the way this system does, then run again: a working one is left"
-                " alone; or use the process runtime (drafthouse_runtime: process)",
-                "container_engine",
-            )
-        ]
+        found = f"no NVIDIA Container Toolkit, on {machine.os_id or 'a system'} {machine.version} without apt"
+        needed = f"NVIDIA Container Toolkit {OLDEST_TOOLKIT} or newer"
+        do = (
+            "install nvidia-container-toolkit the way this system does, then run again: a working one is left"
+            " alone; or use the process runtime (drafthouse_runtime: process)"
+        )
+        return [Problem("unsupported-system", found, needed, do, "container_engine")]
     return []
 
 
 def _no_such_users(users: Sequence[str]) -> Problem:
-    return Problem(
-        "no-such-user",
-        f"no user {', '.join(users)} on the box",
-        "existing users: none is created here",
-        "create them first, or remove them from container_engine_users",
-        "container_engine_users",
-    )
+    """The problem that the settings name users who are not on the machine."""
+    found = f"no user {', '.join(users)} on the box"
+    needed = "existing users: none is created here"
+    do = "create them first, or remove them from container_engine_users"
+    return Problem("no-such-user", found, needed, do, "container_engine_users")
 
 
 def _release_problems(machine: MachineFacts, source: str) -> list[Problem]:
+    """The problem of a system for which Docker's own repository has no packages, if that is the ``source``; else []."""
     if source != "docker" or docker_distribution(machine):
         return []
-    return [
-        Problem(
-            "unsupported-system",
-            f"{machine.os_id or 'an unknown system'} {machine.version}",
-            "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these",
-            "set container_engine_source=distribution, or install an engine yourself: a working one is left alone",
-            "container_engine_source",
-        )
-    ]
+    found = f"{machine.os_id or 'an unknown system'} {machine.version}"
+    needed = "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these"
+    do = "set container_engine_source=distribution, or install an engine yourself: a working one is left alone"
+    return [Problem("unsupported-system", found, needed, do, "container_engine_source")]
 
 
 def docker_distribution(machine: MachineFacts) -> str:
-    """The folder of Docker's repository for this system, `debian` or `ubuntu`; "" if it has none."""
+    """The folder of Docker's repository for this system, `debian` or `ubuntu`; "" if it has none.
+
+    A system built on Ubuntu gets Ubuntu's; without a codename no release in the folder can be named.
+    """
     if not machine.codename:
         return ""
     if machine.os_id in ("debian", "ubuntu"):
@@ -331,7 +308,7 @@ def docker_distribution(machine: MachineFacts) -> str:
 
 
 def _distribution_packages(machine: MachineFacts) -> list[str]:
-    """The distribution's packages for engine, client and compose; the last two only if apt knows them."""
+    """The distribution's packages for engine, client and compose plugin; the last two only if apt knows them."""
     engine, client, *compose = _DISTRIBUTION_PACKAGES
     packages = [engine]
     if machine.candidates.get(client):
@@ -361,17 +338,20 @@ def _engine_version() -> tuple[EngineVersion, bool]:
         return {}, False
     api = DockerApi(timeout_s=20.0)
     try:
-        version, options = api.version(), api.info().get("SecurityOptions") or []
+        version = api.version()
+        options = api.info().get("SecurityOptions") or []
     except DrafthouseError:
         return {}, False
     return version, any("rootless" in str(option) for option in options)
 
 
 def _is_active(unit: str) -> bool:
+    """True if systemd's unit runs, or is just being started."""
     return _stdout("systemctl", "is-active", unit).strip() in ("active", "reloading", "activating")
 
 
 def _docker_command() -> str:
+    """The path of the program `docker`, with links resolved; '' if there is none."""
     path = shutil.which("docker", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/snap/bin")
     if not path:
         return ""
@@ -380,6 +360,7 @@ def _docker_command() -> str:
 
 
 def _is_podman(command: str) -> bool:
+    """True if the program is Podman, or a script that calls it, as the package podman-docker installs."""
     if not command:
         return False
     if "podman" in Path(command).name:
@@ -393,6 +374,7 @@ def _is_podman(command: str) -> bool:
 
 
 def _is_snap(command: str) -> bool:
+    """True if Docker is installed from a snap, even if the first `docker` in the path is another one."""
     return command.startswith(("/snap/", "/var/lib/snapd/")) or Path("/snap/docker/current").exists()
 
 
@@ -422,8 +404,9 @@ def _installed(names: Sequence[str]) -> dict[str, str]:
 
 
 def _candidates(names: Sequence[str]) -> dict[str, str]:
-    """Version by name that apt would install of the packages ``names``; unknown packages are left out."""
-    versions, name = {}, ""
+    """By name, the version that apt would install of the packages ``names``; unknown packages are left out."""
+    versions = {}
+    name = ""  # of the package that the lines are about
     for line in _stdout("apt-cache", "policy", *names).splitlines():
         if line and not line.startswith(" "):
             name = line.rstrip(":")
@@ -439,7 +422,7 @@ def _apparmor_missing() -> bool:
 
 
 def _version_numbers(version: str, most: int = 2) -> tuple[int, ...]:
-    """The first ``most`` numbers of a version, without Debian's epoch; for comparison."""
+    """The first ``most`` numbers of a version, for comparison: without Debian's epoch, and without its revision."""
     plain = version.partition(":")[2] or version
     upstream = plain.partition("+")[0].partition("-")[0]
     return tuple(map(int, re.findall(r"\d+", upstream)[:most]))

@@ -2,8 +2,7 @@
 
 No image is pulled. The test image is built from the machine's shell, its C library and, for CUDA, its Python
 (`cuda_start`). So it fits the machine's kernel and processor. NVIDIA's toolkit must add the driver and `nvidia-smi`
-to the container, and this is what the check proves. The image and the container are removed
-afterwards.
+to the container, and this is what the check proves. The image and the container are removed afterwards.
 """
 
 from __future__ import annotations
@@ -40,28 +39,30 @@ _DRIVER_FOLDERS = f"/usr/lib/{os.uname().machine}-linux-gnu:/usr/lib64"
 
 @dataclass(frozen=True)
 class Proof:
-    """The container's output, the number of GPUs in it, and the duration of the check in seconds."""
+    """Result of `prove`."""
 
-    output: str
-    gpus: int
-    seconds: float
+    output: str  # of the container
+    gpus: int  # number of GPUs in it
+    seconds: float  # duration of the check
 
 
 def prove(gpu: bool, timeout_s: float = 60.0, devices: Sequence[str] = ()) -> Proof:
-    """Run the test container. Raises DrafthouseError if it fails, or if ``gpu`` and CUDA does not start in it.
+    """Run the test container. Raises DrafthouseError if it fails; with ``gpu`` also if CUDA does not start in it.
 
-    ``devices`` are the indices or UUIDs of the GPUs to give to the container; empty means all.
+    ``timeout_s`` is for each answer of the engine. ``devices`` are the indices or UUIDs of the GPUs to give to the
+    container; empty means all.
     """
     started = time.monotonic()
     api = DockerApi(timeout_s=timeout_s)
-    tag = f"{IMAGE}:{os.getpid()}"
+    tag = str(os.getpid())  # so that checks at the same time do not share an image
     try:
         python = interpreter() if gpu else None
-        api.call("POST", "/images/create", root_archive(python), fromSrc="-", repo=IMAGE, tag=str(os.getpid()))
+        requests = _device_requests(devices) if gpu else []
+        api.call("POST", "/images/create", root_archive(python), fromSrc="-", repo=IMAGE, tag=tag)
         try:
-            status, output = _run_container(api, tag, _command(gpu, python), _device_requests(devices) if gpu else [])
+            status, output = _run_container(api, f"{IMAGE}:{tag}", _command(gpu, python), requests)
         finally:
-            api.call("DELETE", f"/images/{tag}", force="true")
+            api.call("DELETE", f"/images/{IMAGE}:{tag}", force="true")
     except (OSError, EngineError) as error:
         raise DrafthouseError(_check_problem(str(error), gpu)) from error
     uuids = gpu_uuids(output)
@@ -120,11 +121,13 @@ def root_archive(python: Interpreter | None) -> bytes:
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for folder in ("etc", "proc", "sys", "dev", "tmp", "run", "var", "usr"):
             entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            entry.type = tarfile.DIRTYPE
+            entry.mode = 0o755
             tar.addfile(entry)
         for name in _USR_LINKS:
             entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = tarfile.SYMTYPE, f"usr/{name}"
+            entry.type = tarfile.SYMTYPE
+            entry.linkname = f"usr/{name}"
             tar.addfile(entry)
         # libnvidia-container chooses the folder for libraries by this file.
         _add(tar, "etc/debian_version", b"13\n", 0o644)
@@ -159,13 +162,16 @@ def linked(ldd: Iterable[str]) -> list[str]:
 
 
 def _ldd(program: str) -> Sequence[str]:
+    """The output lines of `ldd`, which lists a program's libraries."""
     done = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=30, check=False)
     return done.stdout.splitlines()
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    """Add a file to the archive."""
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), mode
+    entry.size = len(content)
+    entry.mode = mode
     tar.addfile(entry, io.BytesIO(content))
 
 

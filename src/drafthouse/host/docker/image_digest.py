@@ -22,15 +22,15 @@ class _Inspected(TypedDict):
     """An image in the answer of Docker's API, with the keys that are read."""
 
     Id: str
-    RepoDigests: list[str] | None
+    RepoDigests: list[str] | None  # each REPOSITORY@DIGEST; None or empty for an image that came from no registry
 
 
 class Checked(TypedDict):
     """Result of `check`."""
 
     present: bool  # on the machine
-    digest: str  # '' if unknown
-    id: str  # '' if unknown
+    digest: str  # in the registry: the pinned one, else that of the image here; '' if unknown
+    id: str  # on the machine; '' if it is not present
     pull: str  # the name to pull; '' if the image is present
 
 
@@ -66,7 +66,7 @@ def require_on_box(name: str, api: DockerApi | None = None) -> None:
 
 
 def in_registry(name: str, api: DockerApi | None = None) -> str:
-    """The current digest of a tag in its registry; '' if the registry does not answer, or requires a login."""
+    """The current digest of a tag in its registry, which Docker asks; '' if that fails, as for a required login."""
     try:
         answer = (api or DockerApi(timeout_s=_API_TIMEOUT_S)).call("GET", f"/distribution/{name}/json")
         return str(answer["Descriptor"]["digest"])
@@ -86,9 +86,10 @@ def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = N
     moved = bool(wanted) and wanted not in image.digests
     if moved and not image.digests:  # a loaded image has no digest: its id at first use decides, if one was recorded
         moved = bool(wanted_id) and image.id != wanted_id
+    first_digest = next(iter(image.digests), "")
     if moved:
-        raise DrafthouseError(_tag_moved(name, (image.digests or (image.id,))[0], wanted, "on the box"))
-    return {"present": True, "digest": wanted or (image.digests or ("",))[0], "id": image.id, "pull": ""}
+        raise DrafthouseError(_tag_moved(name, first_digest or image.id, wanted, "on the box"))
+    return {"present": True, "digest": wanted or first_digest, "id": image.id, "pull": ""}
 
 
 def _name_to_pull(name: str, wanted: str, api: DockerApi | None) -> str:
@@ -99,7 +100,8 @@ def _name_to_pull(name: str, wanted: str, api: DockerApi | None) -> str:
     if current and current != wanted:
         raise DrafthouseError(_tag_moved(name, current, wanted, "in its registry"))
     # With the digest, because the tag may move between this check and the pull.
-    return f"{_repository_and_tag(name)[0]}@{wanted}"
+    repository, _ = _repository_and_tag(name)
+    return f"{repository}@{wanted}"
 
 
 def tag_pulled(pulled: str, name: str, api: DockerApi | None = None) -> None:
@@ -120,25 +122,20 @@ def _repository_and_tag(name: str) -> tuple[str, str]:
 
 def _base_name(name: str) -> str:
     """The last path component of an image's repository, without tag and digest."""
-    return _repository_and_tag(name.partition("@")[0])[0].rpartition("/")[2]
+    repository, _ = _repository_and_tag(name.partition("@")[0])
+    return repository.rpartition("/")[2]
 
 
 def _tag_moved(name: str, digest: str, wanted: str, where: str) -> Problem:
-    return Problem(
-        "pin-moved",
-        f"{name} is {digest} {where}",
-        f"{wanted}, its digest at the first pull (pins.json)",
-        ACCEPT,
-        "image",
-    )
+    """The problem that a tag means another image than the pinned one, on the box or in its registry (``where``)."""
+    found = f"{name} is {digest} {where}"
+    needed = f"{wanted}, its digest at the first pull (pins.json)"
+    return Problem("pin-moved", found, needed, ACCEPT, "image")
 
 
 def _no_answer(name: str, words: str) -> Problem:
+    """The problem that the engine did not answer about an image; ``words`` is the error's text."""
     do = "check `systemctl status docker` and `journalctl -u docker -n 50`"
     return Problem(
-        "docker-not-answering",
-        f"the container engine does not answer about {name}: {words}",
-        "its answer",
-        do,
-        "image",
+        "docker-not-answering", f"the container engine does not answer about {name}: {words}", "its answer", do, "image"
     )

@@ -18,18 +18,17 @@ from ...profiles.derived_image import LABEL
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
-# Docker sends no event while it unpacks a layer of several gigabytes.
+# Between two events: Docker sends none while it unpacks a layer of several gigabytes.
 _API_TIMEOUT_S = 1800
-_LAST_LINES = 15
-
-Say = Callable[[str], None]
+_LAST_LINES = 15  # of a failed build's output to show
+Say = Callable[[str], None]  # gets a line of output
 
 
 def pull(image: str) -> None:
     """Pull an image by its tag or its digest. Raises DrafthouseError."""
     with _client(image) as api:
         for _ in _lines(api.pull(image, stream=True, decode=True)):
-            pass
+            pass  # the pull goes on, and errors show, only while its events are read
 
 
 def build(image: str, containerfile: str, say: Say) -> None:
@@ -52,14 +51,12 @@ def build(image: str, containerfile: str, say: Say) -> None:
 
 
 def _build_problem(image: str, containerfile: str, last_lines: Iterable[str]) -> Problem:
+    """The problem of a failed build. The Containerfile's first line names the image that it derives from."""
     base = containerfile.split("\n", 1)[0].removeprefix("FROM ")
-    return Problem(
-        "image-build-failed",
-        "docker build failed; its last lines:\n" + "\n".join(last_lines),
-        f"an image derived from {base}: that needs uv and a C++ compiler in it, and a package index",
-        "fix what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead",
-        image,
-    )
+    found = "docker build failed; its last lines:\n" + "\n".join(last_lines)
+    needed = f"an image derived from {base}: that needs uv and a C++ compiler in it, and a package index"
+    do = "fix what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead"
+    return Problem("image-build-failed", found, needed, do, image)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Read the facts about a machine's NVIDIA driver, without changing anything.
 
-Standard library only: it runs on a bare machine. Parameters ``sys`` and ``proc`` are the paths of /sys and /proc.
+Standard library only: it runs on a bare machine. Parameters ``sys`` and ``proc`` are the paths of /sys and /proc, which
+are other folders in tests.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ...core.files import text_in
 from ...core.procfs import open_files
 from ..nvidia_smi import SmiAnswer, query
 
-_VENDOR = "10de"
-_DISPLAY = ("0300", "0302")  # VGA and 3D controllers
+_VENDOR = "10de"  # NVIDIA's PCI id
+_DISPLAY = ("0300", "0302")  # PCI classes of GPUs: VGA and 3D controllers
 _BRIDGE = "0680"  # the class of an NVSwitch
 _SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # The certificates of the keys that DKMS signs modules with, on Ubuntu and Debian.
@@ -27,6 +28,7 @@ _MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
 # Services of the driver itself. They hold GPU devices open, but restart with a new driver, so they are no GPU users.
 _DRIVER_SERVICES = ("nvidia-persistenced", "nvidia-smi", "nv-fabricmanager", "nv-hostengine")
 _GPU_DEVICE = re.compile(r"/dev/nvidia(\d|ctl|-uvm|-modeset)")
+# A line of `lspci -nn`: 01:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 PCIe] [10de:2331]
 _LSPCI_LINE = re.compile(
     r"^(?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s.*?\[(?P<class>[0-9a-f]{4})\]:\s"
     r"(?P<name>.*)\s\[(?P<vendor>[0-9a-f]{4}):(?P<id>[0-9a-f]{4})\]",
@@ -43,7 +45,8 @@ class OsRelease(TypedDict):
 
 
 PciDevice = TypedDict("PciDevice", {"address": str, "id": str, "class": str, "name": str, "driver": str})
-"""An NVIDIA PCI device: id and class as four hex digits each, and its kernel driver ('' for none)."""
+"""An NVIDIA PCI device: address (0000:01:00.0), id and class as four hex digits each, name in lspci's list ('' if
+unknown), and kernel driver ('' for none)."""
 
 
 class LoadedModule(TypedDict, total=False):
@@ -71,27 +74,28 @@ class DriverFacts(TypedDict):
     """The facts about a machine's driver (`read_driver`)."""
 
     os: OsRelease
-    architecture: str
-    kernel: str
-    pci: list[PciDevice]
-    nvswitches: int  # how many
-    smi: SmiAnswer
+    architecture: str  # the kernel's name of it: x86_64, aarch64
+    kernel: str  # the release that runs
+    pci: list[PciDevice]  # the GPUs
+    nvswitches: int  # number of NVSwitch devices
+    smi: SmiAnswer  # to the query name, driver_version
     loaded: LoadedModule
     modules: list[str]  # loaded ones, of NVIDIA and nouveau
-    module_on_disk: str  # version that modinfo reports for the running kernel, '' if none
+    module_on_disk: str  # version that modinfo reports for the running kernel; '' if none
     secure_boot: bool
-    module_key_enrolled: bool
-    packages: dict[str, InstalledPackage]
+    module_key_enrolled: bool  # the firmware trusts a key that DKMS signs modules with
+    packages: dict[str, InstalledPackage]  # of NVIDIA, CUDA and the kernel, by name without architecture
     users: list[GpuUser]  # processes that use a GPU
     runfile: bool  # NVIDIA's .run installer put the driver there
     managed: bool  # the driver is Drafthouse's
-    is_root: bool
+    is_root: bool  # this process is root's
 
 
 def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> DriverFacts:
     """The facts for `policy.choose`.
 
-    ``managed_by`` is the path of the file that Drafthouse's role writes before it changes a package.
+    ``managed_by`` is the path of the file that Drafthouse's role writes before it changes a package; '' where nobody
+    needs to know whether the driver is Drafthouse's.
     """
     devices = _all_pci_devices(Path(sys))
     loaded = _loaded_module(Path(proc))
@@ -145,6 +149,7 @@ def read_lspci(text: str) -> list[PciDevice]:
             address = match["address"].lower()
             if address.count(":") < 2:
                 address = f"0000:{address}"
+            # The product's name is in brackets behind that of the chip.
             bracketed_name = re.search(r"\[([^\]]+)\]\s*$", match["name"])
             devices.append(
                 {
@@ -216,6 +221,7 @@ def _loaded_module(proc: Path) -> LoadedModule:
 
 
 def _gpu_modules(proc: Path) -> list[str]:
+    """The loaded kernel modules that drive NVIDIA GPUs, sorted."""
     names = {line.split()[0] for line in text_in(proc / "modules").splitlines() if line.strip()}
     return sorted(names & {"nouveau", "nvidia", "nvidia_drm", "nvidia_uvm", "nvidia_modeset"})
 
@@ -244,6 +250,7 @@ def _packages() -> dict[str, InstalledPackage]:
     for line in output_of("dpkg-query", "-W", "-f", format_string).splitlines():
         status, name, version = line.split("\t")
         base_name = name.partition(":")[0]
+        # The first letter of the status is what is wanted (h: hold), the second what is the case (i: installed).
         if status[1:2] == "i" and re.search(r"nvidia|^cuda-drivers|^libcuda1|^linux-image-", base_name):
             packages[base_name] = {"version": version, "held": status.startswith("h")}
     return packages
@@ -260,7 +267,10 @@ def _gpu_users(proc: Path) -> list[GpuUser]:
 
 
 def output_of(*argv: str, any_status: bool = False) -> str:
-    """Output of a read-only program; '' if it is missing, takes over 60 s, or fails (unless ``any_status``)."""
+    """Standard output of a read-only program; '' if it is missing, takes over 60 s, or fails.
+
+    ``any_status``: its output counts also if it fails, and its error output is added.
+    """
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C"}

@@ -21,27 +21,25 @@ if TYPE_CHECKING:
 
 _RENAMED_SINCE = 590  # from this branch on NVIDIA's package names for Ubuntu do not contain the branch
 _REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
-_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # the kernel's name: the repository's name
+_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # the repository's name by the kernel's
 
 
 @dataclass(frozen=True)
 class Release:
-    """NVIDIA's repository for a release of a distribution.
+    """NVIDIA's repository for a release of a distribution."""
 
-    ``key`` is the file name of the signing key in it, ``fingerprint`` that key's. Debian 13 and Ubuntu 26.04 need a
-    newer key: their apt rejects the older one because of its SHA-1 self-signature (NVIDIA/cuda-repo-management#30,
-    #34, #39). ``oldest_branch`` is the oldest driver branch in the repository; 0 for no limit.
-    """
-
-    folder: str
-    key: str
-    fingerprint: str
-    architectures: tuple[str, ...]
-    oldest_branch: int = 0
+    folder: str  # below `_REPOSITORIES`
+    key: str  # the file name of the signing key in it
+    fingerprint: str  # of that key
+    architectures: tuple[str, ...]  # the kernel's names
+    oldest_branch: int = 0  # the oldest driver branch in the repository; 0: no limit
 
 
+# File name and fingerprint. Debian 13 and Ubuntu 26.04 need the newer key: their apt rejects the older one because of
+# its SHA-1 self-signature (NVIDIA/cuda-repo-management#30, #34, #39).
 _OLDER_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
 _NEWER_KEY = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
+#: By id and version in os-release.
 RELEASES = {
     ("ubuntu", "22.04"): Release("ubuntu2204", *_OLDER_KEY, ("x86_64", "aarch64")),
     ("ubuntu", "24.04"): Release("ubuntu2404", *_OLDER_KEY, ("x86_64", "aarch64")),
@@ -61,34 +59,32 @@ def oldest_offered(facts: DriverFacts, wishes: Wishes) -> int:
 
 
 def add_packages(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
-    """Add the repository and the packages to a plan that installs; append to ``problems`` if there are none."""
-    name, version = facts["os"]["id"], facts["os"]["version_id"]
-    system = facts["os"]["name"] or f"{name} {version}"
-    if name not in ("ubuntu", "debian"):
-        problems.append(
-            Problem(
-                "unsupported-system",
-                f"{system}, a distribution whose packages this role does not know",
-                "Ubuntu or Debian, or an installed driver that is new enough",
-                f"install a driver of branch {wishes.branch} or newer the way {system} does, then run again",
-            )
-        )
+    """Add the repository and the packages to a plan that installs; append to ``problems`` if there are none.
+
+    From the distribution's archive for the source ``distribution``, else from NVIDIA's repository.
+    """
+    distribution = facts["os"]["id"]
+    version = facts["os"]["version_id"]
+    system = facts["os"]["name"] or f"{distribution} {version}"
+    if distribution not in ("ubuntu", "debian"):
+        found = f"{system}, a distribution whose packages this role does not know"
+        needed = "Ubuntu or Debian, or an installed driver that is new enough"
+        do = f"install a driver of branch {wishes.branch} or newer the way {system} does, then run again"
+        problems.append(Problem("unsupported-system", found, needed, do))
         return
     if wishes.source == "distribution":
         plan.needs = _headers(facts)
-        plan.driver = _distribution_packages(name, plan, facts, wishes)
+        plan.driver = _distribution_packages(distribution, plan, facts, wishes)
         return
-    release = RELEASES.get((name, version))
+    release = RELEASES.get((distribution, version))
     if not release or facts["architecture"] not in release.architectures:
-        problems.append(
-            Problem(
-                "unsupported-system",
-                f"{system} on {facts['architecture']}, for which this role knows no NVIDIA repository",
-                f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
-                "or an installed driver that is new enough",
-                "use the distribution's package: nvidia_driver_source=distribution",
-            )
+        found = f"{system} on {facts['architecture']}, for which this role knows no NVIDIA repository"
+        needed = (
+            f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
+            "or an installed driver that is new enough"
         )
+        do = "use the distribution's package: nvidia_driver_source=distribution"
+        problems.append(Problem("unsupported-system", found, needed, do))
         return
     folder = f"{_REPOSITORIES}/{release.folder}/{_ARCHITECTURES[facts['architecture']]}"
     url = (wishes.repository_url or folder).rstrip("/")
@@ -99,7 +95,7 @@ def add_packages(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
     }
     plan.needs = _headers(facts)
     plan.pinning = [f"nvidia-driver-pinning-{plan.branch}"]
-    plan.driver, plan.optional = _nvidia_packages(name, plan, wishes)
+    plan.driver, plan.optional = _nvidia_packages(distribution, plan, wishes)
 
 
 def _headers(facts: DriverFacts) -> list[str]:
@@ -117,8 +113,8 @@ def _kernel_flavours(facts: DriverFacts) -> list[str]:
     return sorted(flavours)
 
 
-# Needed and optional packages of NVIDIA's repository, by the style of their names, True for compute only, and True
-# for the open modules. `@` stands for the branch.
+# Needed and optional packages of NVIDIA's repository. The keys: the style of their names, whether compute only is
+# wanted (no display), and whether the open modules are. `@` stands for the branch.
 _NVIDIA_PACKAGES = {
     ("debian", True, True): ("nvidia-driver-cuda nvidia-kernel-open-dkms", "nvidia-persistenced"),
     ("debian", True, False): ("nvidia-driver-cuda nvidia-kernel-dkms", "nvidia-persistenced"),
@@ -168,7 +164,7 @@ def _distribution_packages(distribution: str, plan: Plan, facts: DriverFacts, wi
 
 
 def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = False) -> dict[str, list[str]]:
-    """The packages to install, by the keys needs, pinning and driver; from NVIDIA's repository as `name=version`.
+    """The packages to install, by the keys needs, pinning and driver; the driver's from NVIDIA's as `name=version`.
 
     ``versions`` are the versions that apt can install by package, newest first. Raises DrafthouseError if a package
     is missing or of an older branch. With ``check`` missing kernel headers are no error, because a bare machine has
@@ -177,15 +173,11 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
     problems = []
     missing = [name for name in plan["needs"] if not versions.get(name)]
     if missing and not check:
-        problems.append(
-            Problem(
-                "package-missing",
-                f"no package {', '.join(missing)} in apt's archives",
-                "the headers of the running kernel, to build the modules",
-                "upgrade the kernel and reboot (its headers may be gone from the archive), or install them yourself",
-            )
-        )
-    exact = bool(plan["repository"])
+        found = f"no package {', '.join(missing)} in apt's archives"
+        needed = "the headers of the running kernel, to build the modules"
+        do = "upgrade the kernel and reboot (its headers may be gone from the archive), or install them yourself"
+        problems.append(Problem("package-missing", found, needed, do))
+    exact = bool(plan["repository"])  # NVIDIA's repository, not the distribution's archive
     missing = [name for name in plan["pinning"] if not versions.get(name)]
     driver = []
     for name in [*plan["driver"], *plan["optional"]]:
@@ -215,18 +207,23 @@ def _fitting_version(versions: Iterable[str], branch: int, exact: bool) -> str:
 
 
 def _archive(plan: PlanFacts) -> str:
+    """Where the driver comes from, for messages: the repository's URL, or the distribution's archive."""
     return plan["repository"].get("url") or "the distribution's archive"
 
 
 def _only_other_branches(plan: PlanFacts, name: str, versions: Sequence[str]) -> Problem:
-    needed, do = f"branch {plan['branch']}", "nvidia_driver_branch=<another branch>"
+    """The problem that a package of the driver exists, but not of the planned branch."""
+    needed = f"branch {plan['branch']}"
+    do = "nvidia_driver_branch=<another branch>"
     if not plan["repository"]:
-        needed, do = f"branch {plan['branch']} or newer", "nvidia_driver_source=nvidia"
+        needed += " or newer"
+        do = "nvidia_driver_source=nvidia"
     found = f"{name} in {_archive(plan)} only as {', '.join(versions[:3])}"
     return Problem("package-missing", found, needed, do)
 
 
 def _no_packages(plan: PlanFacts, names: Iterable[str]) -> Problem:
+    """The problem that packages of the driver, or the pin of its branch, do not exist at all."""
     do = "nvidia_driver_branch=<an available branch>"
     if not plan["repository"]:
         do = (
@@ -244,7 +241,7 @@ def to_hold(facts: DriverFacts) -> list[str]:
     does not start ("Driver/library version mismatch"). The pin of the branch does not prevent this update.
     """
     branches = {name: branch_of(facts["packages"][name]["version"]) for name in _driver_packages(facts)}
-    # Most of the packages have the driver's branch; a container toolkit or a pin has another number.
+    # Most of the packages have the driver's branch; a few have another number in their version.
     all_branches = list(branches.values())
     common = max(set(all_branches), key=all_branches.count, default=0)
     if common <= 100:  # the driver's branches are above 100, so no driver is installed
@@ -258,6 +255,7 @@ def held_packages(facts: DriverFacts) -> list[str]:
 
 
 def _driver_packages(facts: DriverFacts) -> list[str]:
+    """The names of the driver's installed packages, sorted."""
     return sorted(filter(_is_driver, facts["packages"]))
 
 
@@ -269,29 +267,22 @@ def gpu_users(facts: DriverFacts) -> list[str]:
 def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
     """The packages to remove with the driver. Raises DrafthouseError if it is in use, or not Drafthouse's.
 
-    The list is empty if no driver is installed, for example after an earlier removal.
+    ``wishes.force`` removes a driver in use. The list is empty if no driver is installed, for example after an earlier
+    removal.
     """
     names = sorted(name for name in facts["packages"] if _is_driver(name) or name.startswith("nvidia-driver-pinning"))
     problems = []
     if names and not facts["managed"]:
-        problems.append(
-            Problem(
-                "driver-not-ours",
-                "a driver that was installed before Drafthouse",
-                "one that Drafthouse installed",
-                "leave nvidia_driver=true out to keep it, or remove it the way it was installed",
-            )
-        )
+        found = "a driver that was installed before Drafthouse"
+        needed = "one that Drafthouse installed"
+        do = "leave nvidia_driver=true out to keep it, or remove it the way it was installed"
+        problems.append(Problem("driver-not-ours", found, needed, do))
     users = gpu_users(facts)
     if names and users and not wishes.force:
-        problems.append(
-            Problem(
-                "gpu-in-use",
-                f"processes use the GPU: {', '.join(users[:6])}",
-                "none, because they would crash",
-                "stop them, or accept that they crash: nvidia_driver_force=true",
-            )
-        )
+        found = f"processes use the GPU: {', '.join(users[:6])}"
+        needed = "none, because they would crash"
+        do = "stop them, or accept that they crash: nvidia_driver_force=true"
+        problems.append(Problem("gpu-in-use", found, needed, do))
     if problems:
         raise DrafthouseError(problems)
     return names

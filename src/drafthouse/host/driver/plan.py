@@ -26,7 +26,7 @@ class PackageRepository(TypedDict, total=False):
 
 
 class PlanFacts(TypedDict):
-    """`Plan` as plain data, for Ansible; the action plugin adds the last two keys."""
+    """`Plan` as plain data, for Ansible, with the same keys; the action plugin adds the last two."""
 
     action: str
     why: str
@@ -69,15 +69,15 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU at a PCI address; ``generation`` is '' if the table lacks it. A first or last branch of 0: no limit."""
+    """A GPU at a PCI address."""
 
     address: str
     name: str
-    generation: str = ""
+    generation: str = ""  # '' if the table lacks the GPU; the fields below then have their defaults
     open: str = ""  # its support of the open kernel modules: required | recommended | impossible
     cuda13: bool = True  # CUDA 13 supports it
-    first_branch: int = 0
-    last_branch: int = 0
+    first_branch: int = 0  # the oldest driver branch that supports it; 0: no limit
+    last_branch: int = 0  # the newest one; 0: no limit
 
     def __str__(self) -> str:
         return f"{self.name} ({self.generation or 'unknown generation'}) at {self.address}"
@@ -113,19 +113,25 @@ def branch_of(version: str) -> int:
 
 
 def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:
-    """The GPUs behind PCI devices."""
+    """The GPUs behind PCI devices; ``gpus`` is the table."""
     return [_card(device, gpus) for device in devices]
 
 
 def _card(device: PciDevice, gpus: Gpus) -> Card:
-    """The GPU behind a PCI device, looked up by its device id, else by the range of ids that contains it."""
+    """The GPU behind a PCI device, looked up by its device id, else by the range of ids that contains it.
+
+    A card's own first branch counts, else that of its generation.
+    """
     device_id = device["id"].lower()
     entry = gpus["cards"].get(device_id)
     if entry:
-        name, generation, first_branch = entry["name"], entry["generation"], entry.get("first_branch") or 0
+        name = entry["name"]
+        generation = entry["generation"]
+        first_branch = entry.get("first_branch") or 0
     else:
-        name, first_branch = device["name"] or f"10de:{device_id}", 0
+        name = device["name"] or f"10de:{device_id}"
         generation = _generation_in_ranges(device_id, gpus["ranges"])
+        first_branch = 0
     card = Card(device["address"], name, generation, first_branch=first_branch)
     facts = gpus["generations"].get(generation)
     if not facts:
@@ -140,6 +146,7 @@ def _card(device: PciDevice, gpus: Gpus) -> Card:
 
 
 def _generation_in_ranges(device_id: str, ranges: Iterable[GpuRange]) -> str:
+    """The generation whose range of device ids (hex digits) contains the id; '' if none does."""
     id_number = int(device_id, 16)
     for id_range in ranges:
         if int(id_range["first"], 16) <= id_number <= int(id_range["last"], 16):

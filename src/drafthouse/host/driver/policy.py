@@ -26,15 +26,22 @@ if TYPE_CHECKING:
 _VGPU = re.compile(r"^GRID |-\d+[ABCQ](?:ME)?$")
 
 
-class Left(TypedDict):
-    """The version that runs after an installation ('' for none), and whether a reboot is still needed."""
+class Settled(TypedDict):
+    """The state after an installation (`settle`)."""
 
-    version: str
-    reboot: bool
+    version: str  # of the driver that runs; '' if none does before the reboot
+    reboot: bool  # a reboot is still needed
 
 
 def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
-    """The plan for a machine. Raises DrafthouseError with every reason against changing its driver."""
+    """The plan for a machine. Raises DrafthouseError with every reason against changing its driver.
+
+    1. A driver that works and is new enough is left alone.
+    2. A guest whose host decides on the driver, and a machine without a GPU, are refused at once.
+    3. Where the right driver is installed and another one runs, the plan is a reboot.
+    4. Else the plan is an installation.
+    """
+    # vfio-pci holds a GPU for a virtual machine.
     devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
     cards = recognise(devices, gpus)
     smi = read_smi(facts["smi"])
@@ -42,7 +49,7 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     gpu_names = [str(card) for card in cards] or list(smi.names)
     if smi.works and branch_of(smi.version) >= wishes.branch:
         why = f"driver {smi.version} works, and branch {wishes.branch} or newer is enough"
-        return Plan("leave", why, gpu_names, wishes.branch, warnings=_card_warnings(cards))
+        return Plan(action="leave", why=why, cards=gpu_names, branch=wishes.branch, warnings=_card_warnings(cards))
     _refuse_guest(facts, smi, wishes)
     if not devices:
         raise DrafthouseError(_no_gpu(facts))
@@ -52,12 +59,14 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     is_open = _kernel_modules(cards, wishes, problems)
     reboot_reason = _reboot_reason(facts, smi, wishes)
     problems += _broken_driver_problems(facts, smi, wishes, is_open)
+    why = reboot_reason or _install_reason(facts, smi, wishes)
+    plan = Plan(action="install", why=why, cards=gpu_names, branch=wishes.branch, open=is_open)
     if reboot_reason:
-        plan = Plan("reboot", reboot_reason, gpu_names, wishes.branch, is_open, reboot=True)
+        plan.action = "reboot"
+        plan.reboot = True
         if wishes.reboot == "never":
             problems.append(_reboot_needed(reboot_reason))
     else:
-        plan = Plan("install", _install_reason(facts, smi, wishes), gpu_names, wishes.branch, is_open)
         # A driver that the kernel has loaded stays in use until a reboot.
         plan.reboot = bool(facts["loaded"]) or "nouveau" in facts["modules"]
         add_packages(plan, facts, wishes, problems)
@@ -66,14 +75,10 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
         _add_secure_boot(plan, facts, wishes, problems)
     _add_gpu_users(facts, wishes, plan, problems)
     if not facts["is_root"]:
-        problems.append(
-            Problem(
-                "root-required",
-                "the user is not root",
-                "root, to install packages and modules",
-                "run the play with become",
-            )
-        )
+        found = "the user is not root"
+        needed = "root, to install packages and modules"
+        do = "run the play with become"
+        problems.append(Problem("root-required", found, needed, do))
     plan.warnings += _card_warnings(cards) + _nvswitch_warnings(facts)
     if problems:
         raise DrafthouseError(problems)
@@ -103,61 +108,53 @@ def _refuse_guest(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
 
 
 def _no_gpu(facts: DriverFacts) -> Problem:
+    """The problem of a machine without a GPU for itself: all are passed through to virtual machines, or none exists."""
     passed_through = [device["address"] for device in facts["pci"]]
     if passed_through:
-        return Problem(
-            "no-gpu",
-            f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(passed_through)})",
-            "a GPU for this machine itself",
-            "remove it from vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
-        )
-    return Problem(
-        "no-gpu",
-        "no NVIDIA GPU on the PCI bus",
-        "a display or 3D controller of vendor 10de",
+        found = f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(passed_through)})"
+        needed = "a GPU for this machine itself"
+        do = "remove it from vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest"
+        return Problem("no-gpu", found, needed, do)
+    found = "no NVIDIA GPU on the PCI bus"
+    needed = "a display or 3D controller of vendor 10de"
+    do = (
         "see what `lspci -nn | grep 10de` shows; seat the card, or pass it through to the virtual machine; "
-        "a box without a GPU does not belong in this inventory group",
+        "a box without a GPU does not belong in this inventory group"
     )
+    return Problem("no-gpu", found, needed, do)
 
 
 def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
-    """True to install the open kernel modules, False for the proprietary ones; append to ``problems``."""
+    """True to install the open kernel modules, False for the proprietary ones; append to ``problems``.
+
+    The wish decides (true, false), else the GPUs do (auto). GPUs that CUDA 13 does not support count only for auto.
+    """
     usable = [card for card in cards if card.cuda13]
     if not usable:
-        problems.append(
-            Problem(
-                "gpu-too-old",
-                f"only GPUs that CUDA 13 does not support: {_card_names(cards)}",
-                "a GPU of the Turing generation or newer: the engines need CUDA 13",
-                "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
-                "for engines built for CUDA 12",
-            )
+        found = f"only GPUs that CUDA 13 does not support: {_card_names(cards)}"
+        needed = "a GPU of the Turing generation or newer: the engines need CUDA 13"
+        do = (
+            "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
+            "for engines built for CUDA 12"
         )
+        problems.append(Problem("gpu-too-old", found, needed, do))
         return False
     for card in usable:
         if card.first_branch > wishes.branch:
-            problems.append(
-                Problem(
-                    "driver-does-not-fit-gpu",
-                    f"{card}, which branch {wishes.branch} does not support",
-                    f"branch {card.first_branch} or newer",
-                    f"nvidia_driver_branch={card.first_branch}",
-                )
-            )
+            found = f"{card}, which branch {wishes.branch} does not support"
+            needed = f"branch {card.first_branch} or newer"
+            do = f"nvidia_driver_branch={card.first_branch}"
+            problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     if wishes.open == "true":
         return True
     if wishes.open != "false":
         return _open_for_cards(cards, wishes, problems)
     required = _open_only(usable)
     if required:
-        problems.append(
-            Problem(
-                "driver-does-not-fit-gpu",
-                f"nvidia_driver_open is false, but this box has {_card_names(required)}",
-                "the open kernel modules: the proprietary ones do not support it",
-                "nvidia_driver_open=auto",
-            )
-        )
+        found = f"nvidia_driver_open is false, but this box has {_card_names(required)}"
+        needed = "the open kernel modules: the proprietary ones do not support it"
+        do = "nvidia_driver_open=auto"
+        problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     return False
 
 
@@ -167,37 +164,29 @@ def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     older = [card for card in cards if not card.cuda13]
     unknown = [card for card in usable if not card.generation]
     if unknown:
-        problems.append(
-            Problem(
-                "gpu-unknown",
-                f"a GPU that profiles/catalog/gpus.yml does not know: {_card_names(unknown)}",
-                "an entry that says whether it takes the open kernel modules",
-                "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
-                "or nvidia_driver_open=false",
-            )
+        found = f"a GPU that profiles/catalog/gpus.yml does not know: {_card_names(unknown)}"
+        needed = "an entry that says whether it takes the open kernel modules"
+        do = (
+            "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
+            "or nvidia_driver_open=false"
         )
+        problems.append(Problem("gpu-unknown", found, needed, do))
         return False
     required = _open_only(usable)
     if required and older:
-        problems.append(
-            Problem(
-                "driver-does-not-fit-gpu",
-                f"{_card_names(required)}, which needs the open kernel modules, beside {_card_names(older)}, "
-                "which cannot use them",
-                "cards that one driver supports",
-                "remove the older card, or do without it: nvidia_driver_open=true",
-            )
+        found = (
+            f"{_card_names(required)}, which needs the open kernel modules, beside {_card_names(older)}, "
+            "which cannot use them"
         )
+        needed = "cards that one driver supports"
+        do = "remove the older card, or do without it: nvidia_driver_open=true"
+        problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     # A last branch of 0 is no limit.
     if older and wishes.branch > min(card.last_branch or wishes.branch for card in older):
-        problems.append(
-            Problem(
-                "driver-does-not-fit-gpu",
-                f"{_card_names(older)}, which branch {wishes.branch} no longer supports",
-                "a branch that supports all cards, or no older card",
-                "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true",
-            )
-        )
+        found = f"{_card_names(older)}, which branch {wishes.branch} no longer supports"
+        needed = "a branch that supports all cards, or no older card"
+        do = "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true"
+        problems.append(Problem("driver-does-not-fit-gpu", found, needed, do))
     return not older
 
 
@@ -207,11 +196,16 @@ def _open_only(cards: Iterable[Card]) -> list[Card]:
 
 
 def _card_names(cards: Iterable[Card]) -> str:
+    """The GPUs as text for a message."""
     return ", ".join(map(str, cards))
 
 
 def _reboot_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
-    """The reason why a reboot suffices (the installed driver is right, the running one is not), else ''."""
+    """The reason why a reboot suffices (the installed driver is right, the running one is not), else ''.
+
+    1. Kernel module and library differ: if the installed driver is new enough, and is not the one that runs.
+    2. Else nvidia-smi exists and fails: if the driver on disk is new enough, and the loaded one, if any, is not.
+    """
     loaded = facts["loaded"]
     on_disk = str(facts["module_on_disk"])
     if smi.mismatch:
@@ -242,30 +236,26 @@ def _running_module(facts: DriverFacts) -> str:
 def _broken_driver_problems(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
     """The problem that the right driver runs but shows no GPU, for a known cause; installing would not help."""
     loaded = facts["loaded"]
-    version, explanation = str(loaded.get("version", "")), known_message(smi.text)
+    version = str(loaded.get("version", ""))
+    explanation = known_message(smi.text)
     is_right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
     if smi.mismatch or explanation is None or not is_right or branch_of(version) < wishes.branch:
         return []
-    return [
-        Problem(
-            "driver-not-working",
-            f"driver {version} runs, the right one for this GPU, and nvidia-smi says: {smi.text}",
-            "an nvidia-smi that shows the GPU",
-            f"{explanation.cause}: {explanation.do}",
-        )
-    ]
+    found = f"driver {version} runs, the right one for this GPU, and nvidia-smi says: {smi.text}"
+    needed = "an nvidia-smi that shows the GPU"
+    do = f"{explanation.cause}: {explanation.do}"
+    return [Problem("driver-not-working", found, needed, do)]
 
 
 def _reboot_needed(why: str) -> Problem:
-    return Problem(
-        "reboot-required",
-        why,
-        "a reboot, so that kernel module and libraries have the same version",
-        "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again",
-    )
+    """The problem that only a reboot helps, and the settings allow none."""
+    needed = "a reboot, so that kernel module and libraries have the same version"
+    do = "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again"
+    return Problem("reboot-required", why, needed, do)
 
 
 def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
+    """What is wrong with the driver that the machine has, as the plan's reason."""
     loaded = facts["loaded"]
     if smi.works:
         return f"driver {smi.version} is older than branch {wishes.branch}"
@@ -281,35 +271,30 @@ def _install_reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
 
 
 def _add_foreign_driver(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+    """Add the problem of a driver from NVIDIA's .run file, and that of packages which somebody else put on hold."""
     if facts["runfile"]:
-        problems.append(
-            Problem(
-                "driver-not-ours",
-                "a driver installed by NVIDIA's .run file (nvidia-uninstall exists)",
-                "a driver that is new enough, or none: packages on top of it would leave a mix of both",
-                "nvidia-uninstall, reboot, then run again",
-            )
-        )
+        found = "a driver installed by NVIDIA's .run file (nvidia-uninstall exists)"
+        needed = "a driver that is new enough, or none: packages on top of it would leave a mix of both"
+        do = "nvidia-uninstall, reboot, then run again"
+        problems.append(Problem("driver-not-ours", found, needed, do))
     on_hold = held_packages(facts)
     if on_hold and not facts["managed"] and not wishes.force:
-        problems.append(
-            Problem(
-                "driver-not-ours",
-                f"driver packages held at their version: {', '.join(on_hold)}",
-                "packages that may be replaced",
-                f"apt-mark unhold {' '.join(on_hold)}; or allow it: nvidia_driver_force=true",
-            )
-        )
+        found = f"driver packages held at their version: {', '.join(on_hold)}"
+        needed = "packages that may be replaced"
+        do = f"apt-mark unhold {' '.join(on_hold)}; or allow it: nvidia_driver_force=true"
+        problems.append(Problem("driver-not-ours", found, needed, do))
 
 
 def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
+    """Add a warning to the plan, or a problem, where Secure Boot would refuse modules that DKMS signs."""
     if not facts["secure_boot"] or facts["module_key_enrolled"]:
         return
     on_ubuntu = facts["os"]["id"] == "ubuntu"
     if wishes.source == "distribution" and on_ubuntu:
         return  # Canonical signs these modules
     found = "Secure Boot is on, but no module signing key of this machine is enrolled"
-    make_key, signed = "dkms generate_mok", ""
+    make_key = "dkms generate_mok"
+    signed = ""
     if on_ubuntu:
         make_key = "update-secureboot-policy --new-key"
         signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution"
@@ -320,37 +305,31 @@ def _add_secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: l
     if wishes.secure_boot == "warn":
         plan.warnings.append(f"{found}: the kernel will refuse the driver. {advice[0].upper()}{advice[1:]}")
         return
-    problems.append(
-        Problem(
-            "secure-boot",
-            found,
-            "a kernel that will load the driver's modules",
-            f"{advice}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn",
-        )
-    )
+    needed = "a kernel that will load the driver's modules"
+    do = f"{advice}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn"
+    problems.append(Problem("secure-boot", found, needed, do))
 
 
 def _add_gpu_users(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
+    """Add the problem of processes that use a GPU, unless the wishes accept that they crash."""
     users = gpu_users(facts)
     if not users or wishes.force:
         return
     more = f" and {len(users) - 6} more" if len(users) > 6 else ""
     harm = "a reboot would end them" if plan.action == "reboot" else "a new driver would break them"
-    problems.append(
-        Problem(
-            "gpu-in-use",
-            f"processes use the GPU: {', '.join(users[:6])}{more}",
-            f"none, because {harm}",
-            "stop them, or accept that they crash: nvidia_driver_force=true",
-        )
-    )
+    found = f"processes use the GPU: {', '.join(users[:6])}{more}"
+    needed = f"none, because {harm}"
+    do = "stop them, or accept that they crash: nvidia_driver_force=true"
+    problems.append(Problem("gpu-in-use", found, needed, do))
 
 
 def _card_warnings(cards: Iterable[Card]) -> list[str]:
+    """A sentence for each GPU that CUDA 13 does not support."""
     return [f"{card}: CUDA 13 has dropped it, engines will not use it" for card in cards if not card.cuda13]
 
 
 def _nvswitch_warnings(facts: DriverFacts) -> list[str]:
+    """A sentence about the fabric manager, which NVSwitch devices need; [] without such devices."""
     if not facts.get("nvswitches"):
         return []
     return [
@@ -359,10 +338,13 @@ def _nvswitch_warnings(facts: DriverFacts) -> list[str]:
     ]
 
 
-def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
-    """The state after the installation. Raises DrafthouseError if the driver does not work and no reboot helps.
+def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Settled:
+    """The state after the installation, with facts read anew.
 
-    ``rebooted``: the machine was rebooted after the installation, so a second reboot would not help.
+    1. The driver works and is new enough: no reboot is needed.
+    2. No reboot helps, as the machine was just ``rebooted`` or Secure Boot refuses the module: DrafthouseError.
+    3. The settings allow no reboot: DrafthouseError.
+    4. Else a reboot is needed.
     """
     smi = read_smi(facts["smi"])
     if smi.works and branch_of(smi.version) >= wishes.branch:
@@ -377,12 +359,9 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
             do = explanation.do
         else:
             do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
-        raise one_problem(
-            "driver-not-working",
-            f"the driver is installed but does not respond ({answer})",
-            "an nvidia-smi that shows the GPU",
-            do,
-        )
+        found = f"the driver is installed but does not respond ({answer})"
+        needed = "an nvidia-smi that shows the GPU"
+        raise one_problem("driver-not-working", found, needed, do)
     if wishes.reboot == "never":
         module = _running_module(facts)
         kernel_state = f"the kernel still runs {module}" if module else "the kernel has not loaded it"

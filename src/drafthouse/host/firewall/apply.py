@@ -1,4 +1,8 @@
-"""Read and change the firewall of this machine. A helper program (`PROGRAM`) applies, confirms and removes rules."""
+"""Read and change the firewall of this machine. A helper program (`PROGRAM`) applies, confirms and removes rules.
+
+New rules are on trial first. Unless a new connection confirms them in time, the machine reverts them by itself, so that
+a wrong rule locks nobody out. Confirmed rules are kept in files, from which systemd's units restore them at boot.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,17 @@ from pathlib import Path
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import replace_file, text_in
+from ...core.procfs import parent_of
 from ..docker.dockerd_flags import option
 from . import rules as firewall
-from .means import FirewallFacts, docker_backend
+from .means import FirewallMeans, docker_backend
 
 PROGRAM = "/usr/local/sbin/drafthouse-firewall"
 UNITS = "/etc/systemd/system"
 KEPT = "/etc/drafthouse/firewall"  # confirmed rules
 RUN = "/run/drafthouse-firewall"  # rules on trial
-_TOOLS = {4: "iptables", 6: "ip6tables"}
-_TIMEOUT_S = 90
+_TOOLS = {4: "iptables", 6: "ip6tables"}  # by IP family
+_TIMEOUT_S = 90  # of a program
 _TAKEN_BACK = 4  # exit status of `PROGRAM confirm` if no rules are on trial any more
 # Folders of system administration programs. The PATH of a login often lacks them.
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
@@ -38,8 +43,8 @@ class Output:
     """A program's output and exit status: 127 if it is missing, 124 after a timeout."""
 
     status: int
-    out: str
-    error: str = ""
+    out: str  # standard output
+    error: str = ""  # error output
 
     @property
     def why(self) -> str:
@@ -79,9 +84,13 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def read_firewall(answers: Mapping[int, Output]) -> FirewallFacts:
-    """Examine the firewall of this machine; ``answers`` are the outputs of `save_output` by IP family."""
-    missing, failing = [], ""
+def read_firewall(answers: Mapping[int, Output]) -> FirewallMeans:
+    """The facts about the firewall of this machine; ``answers`` are the outputs of `save_output` by IP family.
+
+    Of two errors of iptables-save the first counts.
+    """
+    missing = []
+    failing = ""
     for family in sorted(answers):
         answer = answers[family]
         if answer.status == 127:
@@ -89,7 +98,7 @@ def read_firewall(answers: Mapping[int, Output]) -> FirewallFacts:
         elif answer.status != 0:
             failing = failing or answer.why
     backend, source = _docker_backend()
-    return FirewallFacts(
+    return FirewallMeans(
         root=os.geteuid() == 0,
         missing=tuple(missing),
         failing=failing,
@@ -129,25 +138,27 @@ def _namespace(process: Path) -> str:
 
 
 def _nftables() -> tuple[str, ...]:
-    """The tables of nftables, each as `FAMILY NAME`."""
+    """The tables of nftables, each as `FAMILY NAME`; () without the program nft."""
     return tuple(line.removeprefix("table ") for line in run_program("nft", "list", "tables").out.splitlines())
 
 
 def session() -> firewall.Session | None:
-    """The SSH connection that this process runs in, or None. sudo drops the variable, so ancestors are read too."""
+    """The SSH connection that this process runs in; None without one.
+
+    sudo drops the variable SSH_CONNECTION, so the environments of the process's ancestors are read too.
+    """
     process = os.getpid()
     while process > 1:
         for word in text_in(f"/proc/{process}/environ").split("\0"):
             name, _, value = word.partition("=")
             if name == "SSH_CONNECTION" and (connection := firewall.session(value)):
                 return connection
-        # The parent's pid follows the program name, which may contain spaces and parentheses.
-        process = int((text_in(f"/proc/{process}/stat").rpartition(")")[2].split() or ["", "0"])[1])
+        process = parent_of(process) or 0
     return None
 
 
 def ssh_ports(running: firewall.Session | None) -> set[int]:
-    """SSH's ports: that of the running connection and those in sshd's configuration; 22 if none is known."""
+    """SSH's ports: that of the ``running`` connection (None: no SSH) and those that sshd lists; 22 if none is known."""
     ports = set(map(int, re.findall(r"^port (\d+)", run_program("sshd", "-T").out, re.MULTILINE)))
     if running:
         ports.add(running.server_port)
@@ -170,7 +181,7 @@ def write(path: str, content: str, mode: int) -> None:
 
 
 def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:
-    """The paths of ``files`` that are missing, or whose content or permissions are wrong."""
+    """The paths of ``files`` (content by path) that are missing, or whose content or permissions are wrong."""
     paths = []
     for path, content in files.items():
         if text_in(path) != content or Path(path).stat().st_mode & 0o777 != modes[path]:
@@ -183,7 +194,9 @@ def start_trial(
 ) -> None:
     """Apply the rules ``wanted`` (by IP family) on trial. The running SSH connection stays allowed in any case.
 
-    Unless confirmed within ``seconds``, they are reverted. Raises DrafthouseError if they could not be applied.
+    Unless confirmed with the ``token`` within ``seconds``, they are reverted. The folder ``trial`` has the rules with
+    that connection, which are applied now; ``next`` has those without it, which are kept after the confirmation. Raises
+    DrafthouseError if they could not be applied.
     """
     Path(RUN).mkdir(mode=0o700, exist_ok=True)
     for family in firewall.FAMILIES:
@@ -194,24 +207,25 @@ def start_trial(
     write(f"{RUN}/connection", json.dumps(str(running)), 0o600)
     output = run_program(PROGRAM, "try", token, str(seconds))
     if output.status != 0:
-        raise one_problem(
-            "firewall-not-applied",
-            f"the rules could not be applied: {output.why}",
-            "iptables that accepts them for IPv4 and IPv6; the previous rules are active again",
+        found = f"the rules could not be applied: {output.why}"
+        needed = "iptables that accepts them for IPv4 and IPv6; the previous rules are active again"
+        do = (
             "check `iptables --version` and that the kernel has conntrack (modprobe nf_conntrack); where it lacks"
-            " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
+            " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0"
         )
+        raise one_problem("firewall-not-applied", found, needed, do)
 
 
 def confirm(token: str, running: firewall.Session | None) -> None:
-    """Keep the rules on trial. Raises DrafthouseError on the connection that started the trial, TakenBack if late."""
+    """Keep the rules on trial with this ``token``.
+
+    Raises DrafthouseError on the connection that started the trial, TakenBack if they were reverted meanwhile.
+    """
     if running is not None and text_in(f"{RUN}/connection") == json.dumps(str(running)):
-        raise one_problem(
-            "firewall-not-confirmed",
-            "the connection that applied the rules is still in use, so it proves nothing",
-            "a new SSH connection under the new rules",
-            "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`",
-        )
+        found = "the connection that applied the rules is still in use, so it proves nothing"
+        needed = "a new SSH connection under the new rules"
+        do = "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`"
+        raise one_problem("firewall-not-confirmed", found, needed, do)
     output = run_program(PROGRAM, "confirm", token)
     if output.status == 0:
         return
@@ -233,6 +247,7 @@ def enabled(units: Sequence[str]) -> bool:
 
 
 def _early_unit(units: Sequence[str]) -> str:
+    """The name of the unit that restores the rules at boot, before the network is up."""
     return next(unit for unit in units if "-early" in unit)
 
 
@@ -246,12 +261,10 @@ def enable(units: Sequence[str]) -> None:
     ):
         output = run_program(*argv)
         if output.status != 0:
-            raise one_problem(
-                "firewall-not-applied",
-                f"`{' '.join(argv)}`: {output.why}",
-                "units that restore the rules when the box or Docker starts",
-                f"look at `systemctl status {_early_unit(units)}`; the rules themselves are active",
-            )
+            found = f"`{' '.join(argv)}`: {output.why}"
+            needed = "units that restore the rules when the box or Docker starts"
+            do = f"look at `systemctl status {_early_unit(units)}`; the rules themselves are active"
+            raise one_problem("firewall-not-applied", found, needed, do)
 
 
 def remove(program: str, units: Sequence[str]) -> None:
@@ -263,12 +276,10 @@ def remove(program: str, units: Sequence[str]) -> None:
         run_program("systemctl", "stop", *units)
     output = run_program(PROGRAM, "remove")
     if output.status != 0:
-        raise one_problem(
-            "firewall-not-applied",
-            f"our chains could not be removed: {output.why}",
-            f"no chain that begins with {firewall.INPUT[:11]} in iptables-save",
-            "check whether a rule of yours jumps to them, remove it, and run again",
-        )
+        found = f"our chains could not be removed: {output.why}"
+        needed = f"no chain that begins with {firewall.INPUT[:11]} in iptables-save"
+        do = "check whether a rule of yours jumps to them, remove it, and run again"
+        raise one_problem("firewall-not-applied", found, needed, do)
     for unit in units:
         Path(f"{UNITS}/{unit}").unlink(missing_ok=True)
     shutil.rmtree(KEPT, ignore_errors=True)

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 
 from ...core.errors import DrafthouseError, Problem
 
-FAMILIES = (4, 6)
-INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"
+FAMILIES = (4, 6)  # IP versions
+INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"  # our chains
 OURS = (DOCKER, INPUT)
-PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}
-SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600
-_MAX_CONNECTIONS = 65535
+PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}  # the chain that jumps to ours
+SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600  # after which unconfirmed rules are reverted
+_MAX_CONNECTIONS = 65535  # of one client to one port
 _MAX_RATE = 2500  # new connections per second; hashlimit accepts a burst of at most 10,000
-_BURST = 4  # times the rate: the new connections that a client may open at once
+_BURST = 4  # a factor: a client may open this many times its connections per second at once
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -52,9 +52,9 @@ class Wishes:
 class Session:
     """The SSH connection of this process, from sshd's variable ``SSH_CONNECTION``."""
 
-    client: str
+    client: str  # IP address
     client_port: int
-    server: str
+    server: str  # IP address of this machine
     server_port: int
 
     @property
@@ -65,11 +65,11 @@ class Session:
 
 @dataclass(frozen=True)
 class Ours:
-    """Our part of an IP family's filter table: rules by chain, jumps, and whether ``DOCKER-USER`` exists."""
+    """Our part of an IP family's filter table."""
 
-    rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rules: Mapping[str, Sequence[str]] = field(default_factory=dict)  # lines of iptables-save, by our chain
     jumps: Sequence[tuple[str, str, int]] = ()  # (parent chain, our chain, rule number in the parent from 1)
-    docker_user: bool = False
+    docker_user: bool = False  # the chain ``DOCKER-USER`` exists
 
 
 def wishes(
@@ -83,9 +83,10 @@ def wishes(
     group: Sequence[str] = (),
     group_ports: Sequence[str] = (),
 ) -> Wishes:
-    """The validated wishes. Raises DrafthouseError with all invalid settings.
+    """The validated wishes, in the order and sense of `Wishes`. Raises DrafthouseError with all invalid settings.
 
-    ``ssh_ports`` are the ports that SSH listens on. Filtering one of them is refused.
+    ``ssh_ports`` are the ports that SSH listens on. Filtering one of them is refused. ``group_ports`` count only with a
+    group.
     """
     ports = [*ports, *closed_ports]
     problems = _port_problems(ports, set(ssh_ports))
@@ -99,14 +100,14 @@ def wishes(
     if problems:
         raise DrafthouseError(problems)
     return Wishes(
-        tuple(sorted(set(ports))),
-        networks,
-        tuple(sorted(set(docker_interfaces))),
-        tuple(sorted(set(closed_ports))),
-        connections,
-        rate,
-        group_networks,
-        tuple(group_ports) if group_networks else (),
+        ports=tuple(sorted(set(ports))),
+        allow=networks,
+        docker_interfaces=tuple(sorted(set(docker_interfaces))),
+        closed=tuple(sorted(set(closed_ports))),
+        connections=connections,
+        rate=rate,
+        group=group_networks,
+        group_ports=tuple(group_ports) if group_networks else (),
     )
 
 
@@ -119,15 +120,10 @@ def _port_problems(ports: Sequence[int], ssh_ports: Set[int]) -> list[Problem]:
                 Problem("invalid-setting", f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
             )
     for port in sorted(ssh_ports & set(ports)):
-        problems.append(
-            Problem(
-                "firewall-would-lock-out",
-                f"port {port} for the API, on which SSH listens",
-                "a port other than SSH's: closing that would lock you out",
-                "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port",
-                "firewall_port",
-            )
-        )
+        found = f"port {port} for the API, on which SSH listens"
+        needed = "a port other than SSH's: closing that would lock you out"
+        do = "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port"
+        problems.append(Problem("firewall-would-lock-out", found, needed, do, "firewall_port"))
     return problems
 
 
@@ -148,19 +144,15 @@ def _interface_problems(names: Iterable[str]) -> list[Problem]:
     for name in names:
         if _INTERFACE.fullmatch(name):
             continue
-        problems.append(
-            Problem(
-                "invalid-setting",
-                f"'{name}'",
-                "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this",
-                "use docker0, or a bridge listed by `ip -brief link`",
-                "firewall_docker_interfaces",
-            )
-        )
+        found = f"'{name}'"
+        needed = "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this"
+        do = "use docker0, or a bridge listed by `ip -brief link`"
+        problems.append(Problem("invalid-setting", found, needed, do, "firewall_docker_interfaces"))
     return problems
 
 
 def _limit_problems(setting: str, value: int, maximum: int) -> list[Problem]:
+    """The problem of a limit per client that is out of range, else []."""
     if 0 <= value <= maximum:
         return []
     needed = f"a number from 0 (no limit) to {maximum}"
@@ -178,15 +170,10 @@ def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]
             needed = "two ports with a colon between them, such as 32768:60999"
             problems.append(Problem("invalid-setting", f"'{text}'", needed, "correct it", "firewall_group_ports"))
         for port in sorted(port for port in ssh_ports if first <= port <= last):
-            problems.append(
-                Problem(
-                    "firewall-would-lock-out",
-                    f"{text}, which includes SSH's port {port}",
-                    "ports that are not SSH's: closing it would lock you out",
-                    "let SSH listen on another port, or set firewall_group_ports and the engine's own range of ports",
-                    "firewall_group_ports",
-                )
-            )
+            found = f"{text}, which includes SSH's port {port}"
+            needed = "ports that are not SSH's: closing it would lock you out"
+            do = "let SSH listen on another port, or set firewall_group_ports and the engine's own range of ports"
+            problems.append(Problem("firewall-would-lock-out", found, needed, do, "firewall_group_ports"))
     return problems
 
 
@@ -203,30 +190,29 @@ def trial_problems(seconds: int) -> list[Problem]:
     """Problems with the time (in seconds) after which unconfirmed rules are reverted."""
     if SHORTEST_TRIAL_S <= seconds <= LONGEST_TRIAL_S:
         return []
-    return [
-        Problem(
-            "invalid-setting",
-            f"{seconds} seconds",
-            f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, but not too long to wait",
-            "leave it at 60",
-            "firewall_confirm_seconds",
-        )
-    ]
+    found = f"{seconds} seconds"
+    needed = f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, but not too long to wait"
+    do = "leave it at 60"
+    return [Problem("invalid-setting", found, needed, do, "firewall_confirm_seconds")]
 
 
-def rules(wished: Wishes, family: int) -> list[str]:
-    """The rules of one IP family, as iptables-save prints them: published ports first, then the machine's ports."""
-    sources = [_source(network) for network in wished.allow if network.version == family]
-    allowed = dict.fromkeys(wished.ports, sources)
-    for port in wished.closed:
-        allowed[port] = []
+def rules(access: Wishes, family: int) -> list[str]:
+    """The rules of one IP family, as iptables-save prints them.
+
+    The order counts, as the first rule that matches decides: published ports, the hosts of the group, the machine's own
+    ports, the group's ranges.
+    """
+    sources = [_source(network) for network in access.allow if network.version == family]
+    allowed = dict.fromkeys(access.ports, sources)
+    for port in access.closed:
+        allowed[port] = []  # nobody from outside
     lines: list[str] = []
-    for port in wished.ports:
-        lines += _docker_rules(wished, allowed[port], port)
-    lines += [f"-A {INPUT} -s {host} -p tcp -j ACCEPT" for host in wished.group if host.version == family]
-    for port in wished.ports:
-        lines += _input_rules(wished, allowed[port], port, family)
-    for port_range in wished.group_ports:
+    for port in access.ports:
+        lines += _docker_rules(access, allowed[port], port)
+    lines += [f"-A {INPUT} -s {host} -p tcp -j ACCEPT" for host in access.group if host.version == family]
+    for port in access.ports:
+        lines += _input_rules(access, allowed[port], port, family)
+    for port_range in access.group_ports:
         # Only new connections: the answers to this host's connections may arrive at such a port too.
         syn_only = "--tcp-flags FIN,SYN,RST,ACK SYN"
         lines.append(f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {port_range} {syn_only} -j DROP")
@@ -234,56 +220,59 @@ def rules(wished: Wishes, family: int) -> list[str]:
 
 
 def _source(network: Network) -> str:
-    # iptables-save prints nothing for "from anywhere".
+    """The condition of a rule for clients in a network, with a blank behind it; iptables-save prints none for all."""
     return f"-s {network} " if network.prefixlen else ""
 
 
-def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
+def _docker_rules(access: Wishes, sources: Sequence[str], port: int) -> list[str]:
+    """The rules of a published port: clients of ``sources`` and our containers may reach it, nobody else."""
     to_port = f"--ctorigdstport {port} --ctdir ORIGINAL"
     # DNAT matches only packets to a published port, not the containers' requests to that port of other machines.
     published = f"-p tcp -m conntrack --ctstate DNAT {to_port}"
     lines = [f"-A {DOCKER} {source}{published} -j ACCEPT" for source in sources]
-    for name in wished.docker_interfaces:
+    for name in access.docker_interfaces:
         lines.append(f"-A {DOCKER} -i {name} {published} -j ACCEPT")
     lines.append(f"-A {DOCKER} {published} -j DROP")
     # A machine in the same network can route to the container's address and bypass the published port. Docker
     # prevents this from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
-    for name in wished.docker_interfaces:
+    for name in access.docker_interfaces:
         lines.append(f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {to_port} -j DROP")
     return lines
 
 
-def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
+def _input_rules(access: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
+    """The rules of a port of the machine: itself, our containers and, within limits, ``sources`` may reach it."""
     to_port = f"-p tcp -m tcp --dport {port}"
-    lines = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *wished.docker_interfaces)]
+    lines = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *access.docker_interfaces)]
     if sources:
-        lines += _client_rules(wished, to_port, port, family)
+        lines += _client_rules(access, to_port, port, family)
     lines += [f"-A {INPUT} {source}{to_port} -j ACCEPT" for source in sources]
     return [*lines, f"-A {INPUT} {to_port} -j DROP"]
 
 
-def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
+def _client_rules(access: Wishes, to_port: str, port: int, family: int) -> list[str]:
     """The limits per client: too many connections are rejected, too many new ones per second are delayed.
 
     A client is an IPv4 address or an IPv6 /64 network, the usual size of one customer's network. Only the first packet
     of a connection is checked. If it is dropped, the client's TCP sends it again a second later.
     """
     new_connection = f"-A {INPUT} {to_port} --tcp-flags FIN,SYN,RST,ACK SYN"
+    # For hashlimit a mask of 32 bits is the default, which iptables-save does not print.
     mask, srcmask = (32, "") if family == 4 else (64, "--hashlimit-srcmask 64 ")
     lines = []
-    if wished.connections:
-        limit = f"-m connlimit --connlimit-above {wished.connections} --connlimit-mask {mask} --connlimit-saddr"
+    if access.connections:
+        limit = f"-m connlimit --connlimit-above {access.connections} --connlimit-mask {mask} --connlimit-saddr"
         lines.append(f"{new_connection} {limit} -j REJECT --reject-with tcp-reset")
-    if wished.rate:
-        limit = f"--hashlimit-above {wished.rate}/sec --hashlimit-burst {wished.rate * _BURST}"
+    if access.rate:
+        limit = f"--hashlimit-above {access.rate}/sec --hashlimit-burst {access.rate * _BURST}"
         # The kernel keeps a hashlimit table's settings while a rule uses its name, so a new rate needs a new name.
-        table = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{wished.rate} {srcmask}"
+        table = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{access.rate} {srcmask}"
         lines.append(f"{new_connection} -m hashlimit {limit} {table}-j DROP")
     return lines
 
 
 def own_connection(session: Session | None, family: int) -> list[str]:
-    """The rule that keeps the running SSH connection during a trial; [] for the other IP family."""
+    """The rule that keeps the running SSH connection during a trial; [] without one, and for the other IP family."""
     if session is None or session.family != family:
         return []
     source = ipaddress.ip_network(session.client)
@@ -298,7 +287,10 @@ def restore_text(lines: Sequence[str]) -> str:
 
 
 def ours(saved: str) -> Ours:
-    """Our part of the output of `iptables-save -t filter` of one IP family."""
+    """Our part of ``saved``, the output of `iptables-save -t filter` of one IP family.
+
+    A jump counts only without a condition: one with a condition would not send all packets to our chain.
+    """
     rules_by_chain: dict[str, list[str]] = {}
     jumps: list[tuple[str, str, int]] = []
     rule_counts: dict[str, int] = {}
@@ -322,8 +314,8 @@ def ours(saved: str) -> Ours:
 
 def in_place(present: Ours, wanted: Sequence[str]) -> bool:
     """True if our chains hold exactly the rules ``wanted``, and their parents' first rules jump to them once."""
-    target = would_be(present, wanted)
-    return present.rules == target.rules and sorted(present.jumps) == sorted(target.jumps)
+    after = would_be(present, wanted)
+    return present.rules == after.rules and sorted(present.jumps) == sorted(after.jumps)
 
 
 def shown(present: Ours) -> str:
@@ -343,17 +335,19 @@ def would_be(present: Ours, wanted: Sequence[str]) -> Ours:
         jumps.append((PARENT_OF[DOCKER], DOCKER, 1))
     by_chain: dict[str, list[str]] = {DOCKER: [], INPUT: []}
     for line in wanted:
-        by_chain[line.split()[1]].append(line)
+        _, chain, *_ = line.split()
+        by_chain[chain].append(line)
     return Ours(by_chain, tuple(jumps), present.docker_user)
 
 
 def session(text: str | None) -> Session | None:
     """Parse ``SSH_CONNECTION`` (client, its port, server, its port); None if it is missing or invalid."""
-    words = (text or "").split()
     try:
-        client, server = words[0].split("%")[0], words[2].split("%")[0]
-        connection = Session(client, int(words[1]), server, int(words[3]))
+        client, client_port, server, server_port = (text or "").split()[:4]
+        # Behind % is the interface of a link-local address.
+        client = client.partition("%")[0]
+        connection = Session(client, int(client_port), server.partition("%")[0], int(server_port))
         ipaddress.ip_address(client)
-    except (IndexError, ValueError):
+    except ValueError:
         return None
     return connection

@@ -1,4 +1,7 @@
-"""The finding of a check, its text line and JSON form, and the exit status of all findings together. Pure."""
+"""The finding of a check, its text line and JSON form, and the exit status of all findings together.
+
+The functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,29 @@ if TYPE_CHECKING:
     from drafthouse.operate.doctor.types import DoctorFacts
     from drafthouse.profiles.resolved_types import Run
 
-#: ``not here``: the check does not apply to this box, and ``found`` says why. It is never counted as ok.
+#: The statuses of a finding. ``not here``: the check does not apply to this box, and ``found`` says why; it is never
+#: counted as ok.
 OK, WARN, FAIL, NOT_HERE = "ok", "warn", "fail", "not here"
 STATUSES = (OK, WARN, FAIL, NOT_HERE)
 #: Environment variable that names the JSON file to which the Ansible callback writes the checks of a run.
 FILE = "DRAFTHOUSE_DOCTOR_FILE"
 _STATUS_WORDS = {OK: "ok", WARN: "warning", FAIL: "failed", NOT_HERE: "skipped"}
-_NAME_WIDTH = 22
+_NAME_WIDTH = 22  # characters: the longest name of a check, so that the texts of all lines begin in one column
 
 
 @dataclass(frozen=True)
 class Finding:
     """The result of a check: what it ``found``, what is ``needed``, what to ``do``. The registry sets id and name."""
 
-    status: str
+    status: str  # one of `STATUSES`
     found: str
-    needed: str = ""
-    do: str = ""
-    id: str = ""
-    name: str = ""
+    needed: str = ""  # '' where nothing need be said, as in a check that does not apply
+    do: str = ""  # '' unless it warns or fails
+    id: str = ""  # of the check (`registry.Check`)
+    name: str = ""  # in the doctor's output
 
     def as_dict(self) -> dict[str, str]:
-        """The finding as a dict, for JSON."""
+        """The finding as a dict, for JSON; id and name come first, for people who read the file."""
         return {"id": self.id, "name": self.name, **asdict(self)}
 
     @property
@@ -54,9 +58,9 @@ class Finding:
 
 
 if TYPE_CHECKING:
-    #: The result of a check; None where there is nothing to report.
-    Answer = Finding | list[Finding] | None
-    Look = Callable[[Run, DoctorFacts], Answer]
+    #: The result of a check's function; None or [] where there is nothing to report.
+    CheckResult = Finding | list[Finding] | None
+    CheckFunction = Callable[[Run, DoctorFacts], CheckResult]
 
 
 def ok(found: str, needed: str = "") -> Finding:
@@ -80,7 +84,7 @@ def not_here(why: str) -> Finding:
 
 
 def of_problem(problem: Problem | Mapping[str, str], status: str = FAIL) -> Finding:
-    """Convert a problem, or its dict form, to a finding."""
+    """The finding that a problem, or its dict form, means; ``found`` begins with the problem's place if it has one."""
     if not isinstance(problem, Problem):
         problem = Problem.of(problem)
     found = f"{problem.where}: {problem.found}" if problem.where else problem.found
@@ -88,7 +92,11 @@ def of_problem(problem: Problem | Mapping[str, str], status: str = FAIL) -> Find
 
 
 def exit_code(findings: Iterable[Mapping[str, str] | Finding]) -> int:
-    """FAILED (2) if a finding failed or there is none, else WARNED if one is a warning, else DONE."""
+    """The exit code of a doctor with these findings, or their dict forms.
+
+    FAILED if a finding failed, or if there is no finding at all, as nothing was checked then; else WARNED if one is a
+    warning; else DONE.
+    """
     statuses = set()
     for finding in findings:
         statuses.add(finding.status if isinstance(finding, Finding) else finding["status"])
@@ -100,7 +108,7 @@ def exit_code(findings: Iterable[Mapping[str, str] | Finding]) -> int:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The number of findings of each status: ``9 ok, 1 warning, 2 failed, 3 skipped``."""
+    """The number of findings of each status: ``9 ok, 1 warning, 2 failed, 3 skipped``; 0 is shown for ok only."""
     counts = Counter(finding.status for finding in findings)
     parts = [f"{counts[OK]} ok"]
     if counts[WARN]:

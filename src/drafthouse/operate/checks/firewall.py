@@ -1,4 +1,8 @@
-"""The check that Drafthouse's iptables chains are as the role confirmed, and first in INPUT and DOCKER-USER. Pure."""
+"""The doctor's check of the firewall: Drafthouse's iptables chains are complete, and come first in their parents.
+
+The role applies rules on trial and confirms them once a new connection works; confirmed rules are kept in a file. The
+functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that the rules in force are the ones that the role confirmed, for IPv4 and IPv6."""
+    """Check that the rules in force are the ones that the role confirmed, for IPv4 and IPv6.
+
+    It does not apply where the facts have a reason why the firewall was not read.
+    """
     firewall_facts = facts["firewall"]
     needed = "our chains as confirmed, first in INPUT and DOCKER-USER, for IPv4 and IPv6"
     if firewall_facts["not_here"]:
@@ -29,6 +36,11 @@ def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def _faults(resolved: Run, firewall_facts: FirewallFacts) -> list[str]:
+    """What is wrong, as texts; [] if nothing is.
+
+    First at most one kind of fault for each IP version: iptables-save fails, no rules were ever confirmed, the rules in
+    force differ from the confirmed ones, or these leave a port open. Then an unfinished trial, and disabled units.
+    """
     faults = []
     to_protect = {resolved["site"]["port"], *monitoring_of(resolved)["open_ports"]}
     if resolved["gateway"]:
@@ -51,7 +63,9 @@ def _faults(resolved: Run, firewall_facts: FirewallFacts) -> list[str]:
 
 
 def _difference(family: FamilyFacts) -> str:
-    in_force, kept = rules.ours(family["saved"]), family["kept"]
+    """How the rules in force differ from the confirmed ones: in their lines, else in the place of our chains."""
+    in_force = rules.ours(family["saved"])
+    kept = family["kept"]
     present_rules = list(itertools.chain(*in_force.rules.values()))
     missing = sum(line not in present_rules for line in kept)
     unknown = sum(line not in kept for line in present_rules)
@@ -62,7 +76,7 @@ def _difference(family: FamilyFacts) -> str:
 
 
 def _protected_ports(lines: Sequence[str]) -> set[int]:
-    """The ports that Drafthouse's INPUT chain drops for all addresses that no earlier rule accepts."""
+    """The ports that Drafthouse's INPUT chain drops: closed to every client that no earlier rule accepts."""
     protected = set()
     for rule in lines:
         words = rule.split()

@@ -1,4 +1,7 @@
-"""Checks that the box has the GPUs and the NVIDIA driver that the profile needs, and that both work. Pure."""
+"""Checks that the box has the GPUs and the NVIDIA driver that the profile needs, and that both work.
+
+The functions are pure. The host phase, run after preflight, installs the driver on a host that Drafthouse manages.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ...host.driver.plan import branch_of
 from ...host.gpu_choice import gpus_named
 from ...host.nvidia_smi import Smi, read_smi
 from ...profiles.rental_spec import MEMORY_TOLERANCE
-from .conditions import has_gpu, manages_host
+from .conditions import can_install_packages, has_gpu
 from .finding import Finding, fail, not_here, ok, warn
 
 if TYPE_CHECKING:
@@ -34,18 +37,29 @@ _OTHER_PROFILE = "choose a profile for this GPU: make profiles"
 
 
 def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Run the check `gpu`; None where the host phase installs the driver first, as `gpu` then runs afterwards."""
-    box, choice = facts["box"], facts["box"].get("gpu_choice")
-    answers = bool(box["gpus"] or (choice and choice["listed"]))
-    is_installed_here = manages_host(resolved, box) and not resolved.get("rented_vm")
-    if is_installed_here and box["nvidia_pci_devices"] and not answers:
+    """Run the check `gpu`; None where the host phase installs the driver first, as `gpu` then runs afterwards.
+
+    That is so where it can install packages, on no rented VM (whose driver is the provider's), if there is an NVIDIA
+    device and no driver that lists it.
+    """
+    box = facts["box"]
+    choice = box.get("gpu_choice")
+    # A choice that names no GPU leaves ``gpus`` empty; ``listed`` still has those of the driver.
+    driver_answers = bool(box["gpus"] or (choice and choice["listed"]))
+    is_installed_here = can_install_packages(resolved, box) and not resolved.get("rented_vm")
+    if is_installed_here and box["nvidia_pci_devices"] and not driver_answers:
         return None
     return gpu(resolved, facts)
 
 
 def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Check that the box has the profile's GPUs, counting only the GPUs that the site selects, if it selects any."""
-    hardware, box = resolved["hardware"], facts["box"]
+    """Check that the box has the profile's GPUs, counting only the GPUs that the site selects, if it selects any.
+
+    None for a profile without a GPU. Failures, in this order: a selection that names no GPU; no GPU; too few GPUs of
+    the profile's name; too little memory on one of these; a GPU that is split into parts (MIG).
+    """
+    hardware = resolved["hardware"]
+    box = facts["box"]
     if not has_gpu(resolved):
         return None
     choice = box.get("gpu_choice")
@@ -78,6 +92,7 @@ def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def _no_gpu(box: BoxFacts, needed: str) -> Finding:
+    """The failure of a box whose driver lists no GPU: with an NVIDIA device on the PCI bus, or without one."""
     if box["nvidia_pci_devices"]:
         return fail(
             f"an NVIDIA device ({', '.join(box['nvidia_pci_devices'])}) but no working driver",
@@ -89,7 +104,10 @@ def _no_gpu(box: BoxFacts, needed: str) -> Finding:
 
 
 def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Run the check `gpu`, unless nvidia-smi lists no GPU because kernel module and driver library differ."""
+    """Run the check `gpu`, unless the profile has no GPU, or nvidia-smi shows none until versions match.
+
+    A kernel module and a driver library of different versions are the finding of the check `driver_library`.
+    """
     if not has_gpu(resolved):
         return not_here(f"the profile runs on a CPU: {resolved['hardware']['name']}")
     if read_smi(facts["driver"]["smi"]).mismatch:
@@ -99,12 +117,12 @@ def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 def peer_access(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Check that no IOMMU translates direct reads between GPUs on PCIe (P2P), which costs speed."""
-    hardware, box = resolved["hardware"], facts["box"]
+    hardware = resolved["hardware"]
     if hardware["devices"] == 1:
         return not_here(f"the profile uses one GPU: {hardware['name']}")
     if hardware.get("nvlink"):
         return not_here(f"the GPUs are connected by NVLink: {hardware['name']}")
-    if devices := box.get("translated_pci_devices"):
+    if devices := facts["box"].get("translated_pci_devices"):
         return warn(
             f"an IOMMU translates what the GPUs read of each other ({', '.join(devices)})",
             "direct reads over PCIe (P2P): others measured prompts half as fast again with them",
@@ -119,8 +137,15 @@ def _running_version(driver: DriverFacts, smi: Smi) -> str:
 
 
 def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that the driver is new enough for the CUDA version that the engine is built on."""
-    needed, smi = str(resolved["rental"]["driver"]), read_smi(facts["driver"]["smi"])
+    """Check that the driver is new enough for the CUDA version that the engine is built on.
+
+    1. No driver responds: failed.
+    2. The catalogue names no version: ok.
+    3. As new as the named version: ok.
+    4. Older, of an older branch: failed. Older, of the same branch: a warning.
+    """
+    needed = str(resolved["rental"]["driver"])
+    smi = read_smi(facts["driver"]["smi"])
     engine = f"{resolved['engine']['name']} {resolved['engine']['version']}"
     version = _running_version(facts["driver"], smi)
     if not version:
@@ -139,8 +164,11 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
 
 def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
     """Check that the loaded kernel module, the module on disk and the driver library have the same version."""
-    driver, needed = facts["driver"], "kernel module and library of the same version"
-    smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
+    driver = facts["driver"]
+    needed = "kernel module and library of the same version"
+    smi = read_smi(driver["smi"])
+    loaded = driver["loaded"].get("version", "")
+    on_disk = driver["module_on_disk"]
     if smi.mismatch:
         found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of a different version'}"
         do = "reboot the box when its server can be stopped; site.yml --tags host then puts the packages on hold"
@@ -154,7 +182,7 @@ def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def kernel_log(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that the kernel's log has no known GPU failure since boot."""
+    """Check that the kernel's log has no known GPU failure since boot; the latest one is a warning."""
     needed = "no failure of a GPU since the box started"
     if facts["kernel_log"] is None:
         return not_here("only root may read the kernel's log")
@@ -189,11 +217,12 @@ def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
     if not resolved["site"]["manage_host"]:
         return not_here("Drafthouse does not manage the driver here (drafthouse_manage_host: false)")
     needed = "driver packages on hold: an upgrade under a running module makes the GPU unusable"
-    not_held, on_hold = to_hold(facts["driver"]), held_packages(facts["driver"])
+    not_held = to_hold(facts["driver"])
+    on_hold = held_packages(facts["driver"])
     if not_held:
-        note = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
+        risk = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
         do = f"run site.yml --tags host, or apt-mark hold {' '.join(not_held)}"
-        return warn(f"{count(len(not_held), 'driver package')} not held: {listing(not_held)}{note}", needed, do)
+        return warn(f"{count(len(not_held), 'driver package')} not held: {listing(not_held)}{risk}", needed, do)
     if not on_hold:
         return not_here("no driver from the box's packages")
     return ok(f"{count(len(on_hold), 'driver package')} held", needed)

@@ -1,4 +1,7 @@
-"""Checks of TCP ports: free before a run, bound as intended after it, and open or closed from another machine. Pure."""
+"""Checks of TCP ports: free before a run, bound as intended after it, and open or closed from another machine.
+
+The functions are pure. A "door" is an address and port that another machine tries to connect to.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """List the engine's ports that a foreign program already listens on."""
+    """A failure for each of the engine's ports that a foreign program already listens on."""
     host = resolved["site"]["host"]
     findings = []
     for port, listener in facts["box"]["ports"].items():
@@ -29,8 +32,12 @@ def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 
 
 def inside(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that engine and monitoring listen on loopback, unless the settings open their ports."""
-    site, listening = resolved["site"], facts["listening"]
+    """Check that engine and monitoring listen on loopback, unless the settings open their ports.
+
+    The first failure is reported: a foreign program on a port, the engine's port, a port of the monitoring.
+    """
+    site = resolved["site"]
+    listening = facts["listening"]
     if foreign := free(resolved, facts):
         found = "; ".join(finding.found for finding in foreign)
         return fail(found, "; ".join(finding.needed for finding in foreign), foreign[0].do)
@@ -59,9 +66,13 @@ def _not_loopback(addresses: Sequence[str]) -> list[str]:
 
 
 def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Check that the rental platform maps the gateway's port; no client could reach the gateway otherwise."""
+    """Check that the rental platform maps the gateway's port; no client could reach the gateway otherwise.
+
+    None without a gateway, and on a box whose first process names no mapped ports: it is no rented container.
+    """
     first_process = facts["box"].get("first_process")
-    gateway, mapped = gateway_of(resolved["site"]), first_process["ports"] if first_process else None
+    gateway = gateway_of(resolved["site"])
+    mapped = first_process["ports"] if first_process else None
     if gateway is None or not mapped or str(gateway["port"]) in mapped:
         return None
     return fail(
@@ -75,10 +86,13 @@ def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) -> list[Door]:
-    """List the address and port pairs ("doors") that another machine tries to connect to.
+    """The doors of the ports of engine, gateway and monitoring.
 
-    A provider shares one address among boxes: a port that it does not map to this box belongs to another customer.
-    ``rented`` holds address and port mapping of a rented container (`first_process.facts`), else None.
+    On a box of one's own: each port at each of ``addresses``. On a rented box: the mapped ports only, as a provider
+    shares one address among boxes, and a port that it does not map to this box belongs to another customer.
+
+    ``rented`` holds address and port mapping of a rented container (`first_process.facts`); None for another box. A
+    rented VM has no such facts, and so no doors.
     """
     ports = list(resolved["ports"])
     if resolved["gateway"]:
@@ -90,7 +104,7 @@ def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) 
             listed += [{"address": address, "port": port, "is": port} for port in ports]
         return listed
     address = (rented and rented["address"]) or addresses[0]
-    mapped_ports = rented["ports"] if rented else {}
+    mapped_ports = rented["ports"] if rented else {}  # port in the container, as text, to public port
     for port in ports:
         if str(port) in mapped_ports:
             listed.append({"address": address, "port": mapped_ports[str(port)], "is": port})
@@ -98,22 +112,27 @@ def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) 
 
 
 def outside(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that each door is open or closed from another machine as the settings want it."""
-    probe, needed = facts["outside"], "open for drafthouse_allow_cidrs only"
-    if problem := probe.get("problem"):
+    """Check that each door is open or closed from another machine as the settings want it.
+
+    A problem of the attempt itself is only a warning: it says nothing about the ports.
+    """
+    attempt = facts["outside"]
+    needed = "open for drafthouse_allow_cidrs only"
+    if problem := attempt.get("problem"):
         return of_problem(problem, WARN)
-    if not probe["doors"]:
-        return not_here(probe["why"])
-    mistakes, results = [], []
-    first_address = probe["doors"][0]["address"]
-    for door in probe["doors"]:
+    if not attempt["doors"]:
+        return not_here(attempt["why"])
+    mistakes = []
+    results = []
+    first_address = attempt["doors"][0]["address"]
+    for door in attempt["doors"]:
         wanted = _wanted_state(resolved, door["is"], door["source"])
         state = _door_state(door["answers"])
         results.append(f"{door['port']} {state}")
         # The other machine may have no route to a second address (IPv6): a closed door there proves nothing.
         if wanted and state != wanted and (door["answers"] or door["address"] == first_address):
             mistakes.append(f"{door['address']} port {door['port']} is {state}, not {wanted}")
-    client = f"from {probe['from']} ({probe['doors'][0]['source'] or 'of an unknown address'})"
+    client = f"from {attempt['from']} ({attempt['doors'][0]['source'] or 'of an unknown address'})"
     if mistakes:
         do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; check that both run"
         return fail(f"{client}: {'; '.join(mistakes)}", needed, do)
@@ -125,8 +144,17 @@ def _door_state(is_open: bool) -> str:
 
 
 def _wanted_state(resolved: Run, port: int, source: str) -> str | None:
-    """The required state of a port ("open" or "closed") for a client at ``source``; None where either is right."""
-    site, gateway, monitoring = resolved["site"], resolved["gateway"], monitoring_of(resolved)
+    """The required state of a port ("open" or "closed") for a client at ``source``; None where either is right.
+
+    1. Drafthouse does not manage the host, so has no firewall there: only the gateway's port is open.
+    2. The client is not in drafthouse_allow_cidrs: closed.
+    3. A port of the monitoring: open if the settings open it.
+    4. With a gateway: only its port is open.
+    5. Without one: the site's port is open, and of any other port either is right.
+    """
+    site = resolved["site"]
+    gateway = resolved["gateway"]
+    monitoring = monitoring_of(resolved)
     if not site["manage_host"]:
         return _door_state(gateway is not None and port == gateway["port"])
     if not _is_allowed(site, source):
@@ -140,6 +168,7 @@ def _wanted_state(resolved: Run, port: int, source: str) -> str | None:
 
 
 def _is_allowed(site: Site, source: str) -> bool:
+    """True if the client's address is in drafthouse_allow_cidrs; False for an unknown address ('')."""
     try:
         address = ipaddress.ip_address(source)
     except ValueError:

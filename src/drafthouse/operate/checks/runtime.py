@@ -1,4 +1,8 @@
-"""Checks of the engine's runtime: Docker with NVIDIA's toolkit and the image, or a Python environment. Pure."""
+"""Checks of the engine's runtime: Docker with NVIDIA's toolkit and the image, or a Python environment.
+
+The functions are pure. Where Docker does not respond, only `docker_answers` fails; the other checks of Docker then
+return None, because their facts were not read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from ...core.requirement_lines import pin_of
 from ...core.versions import as_version
 from ...host.env_recipe import PINNED
 from ...host.nvidia_smi import gpu_uuids, read_smi
-from .conditions import in_docker, manages_host
+from .conditions import can_install_packages, in_docker
 from .finding import Finding, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
@@ -18,8 +22,8 @@ if TYPE_CHECKING:
 
 
 _MIB = 1024 * 1024
-_ROTATING = ("json-file", "local")
-_EXTERNAL = ("journald", "none", "syslog")  # another program stores these logs and limits them
+_ROTATING = ("json-file", "local")  # Docker's log drivers that can limit the size of their files
+_EXTERNAL = ("journald", "none", "syslog")  # log drivers whose logs another program stores and limits, or nobody stores
 _HOST_DO = "run site.yml --tags host, or make with the profile's name"
 _SERVE_DO = "make with the profile's name"
 
@@ -29,7 +33,7 @@ _SERVE_DO = "make with the profile's name"
 
 def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Check that the box has Docker, or that the host phase can install it."""
-    if manages_host(resolved, facts["box"]) or facts["box"]["has_docker"]:
+    if can_install_packages(resolved, facts["box"]) or facts["box"]["has_docker"]:
         return None
     why = "" if resolved["site"]["manage_host"] else " (drafthouse_manage_host: false)"
     return fail(
@@ -40,8 +44,9 @@ def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def docker_answers(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that Docker responds; the other Docker checks are skipped (None) if it does not."""
-    needed, docker = "a container engine that responds", facts["docker"]
+    """Check that Docker responds."""
+    needed = "a container engine that responds"
+    docker = facts["docker"]
     if docker["error"]:
         return fail(docker["error"], needed, "check `systemctl status docker` and `journalctl -u docker -n 50`")
     return ok(f"{docker['version']} answers", needed)
@@ -60,10 +65,14 @@ def nvidia_toolkit(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Check that each CDI file (container device interface) was generated for the running driver version."""
+    """Check that each CDI file (container device interface) was generated for the running driver version.
+
+    If no driver runs, any version counts as right: the checks of the driver report that.
+    """
     if facts["docker"]["error"]:
         return None
-    needed, files = "a CDI specification of the running driver", facts["docker"]["cdi"]
+    needed = "a CDI specification of the running driver"
+    files = facts["docker"]["cdi"]
     running = read_smi(facts["driver"]["smi"]).version or facts["driver"]["loaded"].get("version", "")
     if not files:
         return not_here("no specification of nvidia.com/gpu: containers get the GPU from NVIDIA's own runtime")
@@ -84,8 +93,10 @@ def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     if not docker["inside"]:
         return not_here("no container of ours runs")
-    name, output = docker["inside"]["container"], docker["inside"]["output"]
-    visible, expected = gpu_uuids(output), [gpu["uuid"] for gpu in facts["box"]["gpus"]]
+    name = docker["inside"]["container"]
+    output = docker["inside"]["output"]
+    visible = gpu_uuids(output)
+    expected = [gpu["uuid"] for gpu in facts["box"]["gpus"]]
     needed = f"`nvidia-smi -L` in the running container shows {'it' if len(expected) < 2 else f'all {len(expected)}'}"
     # NVIDIA/nvidia-container-toolkit#48: `systemctl daemon-reload` can remove the GPUs from running containers.
     do = f"docker restart {name}; if a daemon-reload removed them before, run site.yml --tags host again"
@@ -108,7 +119,8 @@ def new_container(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Check that the engine's image is on the box and that the running containers use it."""
-    docker, wanted = facts["docker"], str(resolved["engine"]["image"])
+    docker = facts["docker"]
+    wanted = str(resolved["engine"]["image"])
     if docker["error"]:
         return None
     if not docker["image"]:
@@ -123,6 +135,7 @@ def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def _short(image_id: str) -> str:
+    """The first 12 digits of an image's id, as `docker images` shows it."""
     return image_id.removeprefix("sha256:")[:12]
 
 
@@ -139,10 +152,12 @@ def log_rotation(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def _container_logs(containers: Sequence[ContainerFacts]) -> Finding:
+    """The finding about the logs of Drafthouse's containers: failed if one has no size limit."""
     needed = "a log driver with a size limit"
     if not containers:
         return not_here("no container of ours")
-    unlimited, limits = [], set()
+    unlimited = []
+    limits = set()
     for container in containers:
         log = container["log"]
         if _has_limit(log):
@@ -155,17 +170,23 @@ def _container_logs(containers: Sequence[ContainerFacts]) -> Finding:
 
 
 def _has_limit(log: LogConfig) -> bool:
-    size = str((log.get("Config") or {}).get("max-size", ""))
+    """True if a container's log cannot grow without bounds. A ``max-size`` of -1 means no limit."""
+    options = log.get("Config") or {}
+    size = str(options.get("max-size", ""))
+    if log["Type"] in _EXTERNAL:
+        return True
     # `local` rotates at 20 MB by default; json-file has no limit unless max-size is set.
-    return log["Type"] in _EXTERNAL or (log["Type"] in _ROTATING and (size or log["Type"] == "local") and size != "-1")
+    return log["Type"] in _ROTATING and bool(size or log["Type"] == "local") and size != "-1"
 
 
 def _limit_text(log: LogConfig) -> str:
+    """A log's driver with the size and number of its files: ``json-file, 20m x 3``. Its own size is its default."""
     options = log.get("Config") or {}
     return f"{log['Type']}, {options.get('max-size', 'own size')} x {options.get('max-file', '1')}"
 
 
 def _supervised_logs(logs: LogFacts) -> Finding:
+    """The finding about the logs of the programs that supervisord starts; a size of 0 means no limit there."""
     needed = "a size limit for every log in supervisord"
     if not logs["bounds"]:
         return not_here("nothing is supervised")
@@ -181,7 +202,8 @@ def _supervised_logs(logs: LogFacts) -> Finding:
 
 def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Check that the box's glibc can load the engine's wheels, before any wheel is downloaded."""
-    install, found = resolved["engine"]["install"], facts["box"]["glibc"]
+    install = resolved["engine"]["install"]
+    found = facts["box"]["glibc"]  # '' with another C library
     needed = install.get("glibc") if install else None
     if not needed or (found and as_version(found) >= as_version(needed)):
         return None
@@ -203,8 +225,12 @@ def engine_program(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that the engine's Python environment is complete, starts, and has the pinned package versions."""
-    engine, environment = resolved["engine"], facts["environment"]
+    """Check that the engine's Python environment is complete, starts, and has the pinned package versions.
+
+    The site's own program, or an image's own environment, is ok without a look at its packages.
+    """
+    engine = resolved["engine"]
+    environment = facts["environment"]
     if "program" in engine:
         return ok(engine["program"], "the site's own program")
     needed = f"{engine['name']} {engine['version']} in {engine['home']}"
@@ -218,6 +244,7 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
     wrong = []
     for package, version in pins(packages).items():
         found = environment["versions"].get(package, "missing")
+        # Behind + is the build, such as cu129: torch's build is chosen for the driver.
         if found.partition("+")[0] != version.partition("+")[0]:
             wrong.append(f"{package} {found}")
     if wrong:
@@ -226,7 +253,7 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def pins(packages: Sequence[str]) -> dict[str, str]:
-    """Version by package, of the requirements that pin an exact version; package names are normalised (PEP 503)."""
+    """Exact version by package; requirements without one are left out. Package names are normalised (PEP 503)."""
     versions = {}
     for text in packages:
         if PINNED.match(text):

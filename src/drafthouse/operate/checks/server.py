@@ -1,4 +1,7 @@
-"""Checks of the running server: profile and arm (baseline or speculative), API key, answers, draft tokens. Pure."""
+"""Checks of the running server: profile and arm (baseline or speculative), API key, answers, draft tokens.
+
+The functions are pure: `operate/doctor/probe.py` has sent the requests, and its answers are the facts ``asked``.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,23 @@ from .finding import Finding, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
     from drafthouse.bench.result_types import Counts
-    from drafthouse.operate.checks.finding import Answer, Look
-    from drafthouse.operate.doctor.types import Chat, DoctorFacts, ServedFacts
+    from drafthouse.operate.checks.finding import CheckFunction, CheckResult
+    from drafthouse.operate.doctor.types import ChatAnswer, DoctorFacts, ServedFacts
     from drafthouse.profiles.resolved_types import Run
 
 
-SPECULATIVE = "speculative"
+SPECULATIVE = "speculative"  # the name of an arm
 _MAKE = "make with the profile's name, which serves it again"
 _LOGS_OR_MAKE = f"make logs; {_MAKE}"
-_LOOKUP = "lookup"
+_LOOKUP = "lookup"  # the kind of a method that drafts text which stood in the prompt or in earlier answers
 _MEASURED = "a measurement or change is in progress on this box"
 
 
-def undisturbed(check: Look) -> Look:
+def undisturbed(check: CheckFunction) -> CheckFunction:
     """Decorate a check to be skipped during a measurement or change, which its requests would disturb."""
 
     @wraps(check)
-    def run_check(resolved: Run, facts: DoctorFacts) -> Answer:
+    def run_check(resolved: Run, facts: DoctorFacts) -> CheckResult:
         if facts["measured"]:
             return not_here(f"not asked: {_MEASURED}")
         return check(resolved, facts)
@@ -39,8 +42,8 @@ def undisturbed(check: Look) -> Look:
     return run_check
 
 
-def of_served(check: Callable[[Run, DoctorFacts, ServedFacts], Finding]) -> Look:
-    """Decorate a check to receive the served arm of the profile; it is skipped if none is served."""
+def of_served(check: Callable[[Run, DoctorFacts, ServedFacts], Finding]) -> CheckFunction:
+    """Decorate a check to receive the served arm of the profile; it is `undisturbed`, and skipped if none is served."""
 
     @undisturbed
     @wraps(check)
@@ -62,7 +65,11 @@ def served_arm(resolved: Run, arms: Sequence[ServedFacts]) -> ServedFacts | None
 
 
 def served(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Check that an arm of the profile is served."""
+    """Check that an arm of the profile is served; a warning during a measurement or change.
+
+    The failure names what is there instead: a running arm of another profile, else an arm of this profile that does
+    not run, else nothing.
+    """
     profile = resolved["profile"]
     needed = f"an arm of {profile}"
     if facts["measured"]:
@@ -82,7 +89,7 @@ def served(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def as_served(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Check that the running server is the one in the box's history; None if it is."""
+    """Check that the running server is the one in the box's history; None if it is, and during a measurement."""
     if facts["measured"] or not facts["drift"]:
         return None
     do = "make rollback restores the last good server, make with the profile's name serves the clone's current version"
@@ -98,23 +105,29 @@ def api_key(resolved: Run, facts: DoctorFacts) -> Finding:
 
 @of_served
 def key_required(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Finding:
-    """Check that the engine refuses a request without the API key."""
-    needed, probe = "401 or 403 to a request without the key", facts["asked"]
+    """Check that the engine refuses a request without the API key.
+
+    1. The engine has no authentication: a warning, or skipped where the gateway in front of it has.
+    2. Refused (401, 403): ok.
+    3. No answer, or not healthy yet: skipped. Any other answer: failed.
+    """
+    needed = "401 or 403 to a request without the key"
+    answers = facts["asked"]
     if not resolved["engine"]["has_key"]:
         if resolved["gateway"]:
             return not_here(f"{resolved['engine']['name']} has no authentication; the gateway in front of it does")
         do = "set drafthouse_gateway: true; until then keep it on loopback and use make tunnel"
         return warn(f"{resolved['engine']['name']} has no authentication", "a gateway with authentication", do)
-    answer = probe["without_key"]
+    answer = answers["without_key"]
     if answer["status"] in (401, 403):
         return ok(f"{answer['status']} without it", needed)
-    if answer["status"] is None or probe["health"]["status"] != 200:
+    if answer["status"] is None or answers["health"]["status"] != 200:
         return not_here(f"it does not answer yet: {answer['error'] or answer['status']}")
     return fail(f"{answer['status']} to a chat request without the key", needed, _MAKE)
 
 
 def not_opened(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """List the problem, if any, of routes that work without the API key and that others could reach."""
+    """A failure if routes work without the API key and others could reach them, else []."""
     return [of_problem(problem) for problem in exposure_problems(resolved, "")]
 
 
@@ -122,7 +135,8 @@ def not_opened(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 def open_paths(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Finding:
     """Check that no path answers without the API key to clients outside this box."""
     needed = "401, 403 or 404 to every path without the key if others can reach the engine"
-    paths, reachable_by = facts["asked"]["paths"], reach(resolved["site"])
+    paths = facts["asked"]["paths"]
+    reachable_by = reach(resolved["site"])  # NOBODY, NAMED (an allow-list) or ANYBODY
     if paths is None:
         return not_here("it does not answer yet")
     if paths["error"]:
@@ -142,36 +156,48 @@ def open_paths(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Findin
 
 @of_served
 def engine_answers(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Finding:
-    """Check that the engine answers chat requests with tokens."""
-    probe, model = facts["asked"], resolved["target"]["served_name"]
+    """Check that the engine answers chat requests with tokens.
+
+    1. Not healthy: see `_not_ready`.
+    2. The API key cannot be read, so no chat was requested: skipped.
+    3. The key is refused, the model is not in the engine's list, no chat was requested, or an answer has no tokens:
+       failed.
+    4. Else ok.
+    """
+    answers = facts["asked"]
+    model = resolved["target"]["served_name"]
     needed = f"tokens from the model '{model}'"
-    if probe["health"]["status"] != 200:
+    if answers["health"]["status"] != 200:
         return _not_ready(resolved, facts, server, needed)
     if facts["key"]["problem"]:
         return not_here("it runs; not tested without the API key")
-    models = probe["with_key"]
+    models = answers["with_key"]
     # An engine that lists its models without a key refuses a wrong key only in the chat request.
-    for answer in (models, *probe["chats"]):
+    for answer in (models, *answers["chats"]):
         if answer["status"] in (401, 403):
             do = f"{_MAKE}: it was started with a different key"
             return fail(f"{answer['status']} with the key of {resolved['key_file']}", needed, do)
     if model not in models["models"]:
         found = models["error"] or f"it serves {', '.join(models['models']) or 'nothing'}"
         return fail(found, needed, f"stop what listens on port {resolved['site']['port']}; {_MAKE}")
-    if not probe["chats"]:
+    if not answers["chats"]:
         return fail("no answer: not asked", needed, _LOGS_OR_MAKE)
-    tokens, seconds = 0, 0.0
-    for chat in probe["chats"]:
+    tokens = 0
+    seconds = 0.0
+    for chat in answers["chats"]:
         if not chat["tokens"]:
             found = f"{chat['status'] or 'no answer'}: {chat['error'] or 'an answer without tokens'}"
             return fail(found, needed, _LOGS_OR_MAKE)
         tokens += chat["tokens"]
         seconds += chat["seconds"]
-    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(probe['chats']), 'request')}", needed)
+    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(answers['chats']), 'request')}", needed)
 
 
 def _not_ready(resolved: Run, facts: DoctorFacts, server: ServedFacts, needed: str) -> Finding:
-    """A warning if the engine may still be loading, else a failure; a timeout means that the engine hangs."""
+    """A warning if the engine may still be loading, else a failure; a timeout means that the engine hangs.
+
+    An unknown start counts as long ago.
+    """
     health = facts["asked"]["health"]
     found = health["error"] or f"{health['status']} to {resolved['engine']['health']}"
     age = facts["clock"]["time"] - server["since"] if server["since"] else math.inf
@@ -183,26 +209,37 @@ def _not_ready(resolved: Run, facts: DoctorFacts, server: ServedFacts, needed: s
 
 @of_served
 def speculation(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Finding:
-    """Check that the speculative arm produces draft tokens while it answers, and that another arm produces none."""
-    needed, probe, arm = "draft counters that increase while it answers", facts["asked"], server["arm"]
-    if not any(chat["tokens"] for chat in probe["chats"]):
+    """Check that the speculative arm produces draft tokens while it answers, and that another arm produces none.
+
+    1. No answer has tokens: skipped; the check `engine_answers` says why.
+    2. Another arm: failed if it drafted, else skipped.
+    3. The speculative arm drafted: ok.
+    4. Neither counters nor answers show whether it did: a warning.
+    5. It drafted nothing: failed if its slots or counters show that it runs without speculation; else a warning for a
+       lookup, which drafts only text that repeats; else failed.
+    """
+    needed = "draft counters that increase while it answers"
+    answers = facts["asked"]
+    arm = server["arm"]
+    if not any(chat["tokens"] for chat in answers["chats"]):
         return not_here("the engine does not answer")
-    before, after = parse_counters(probe["before"]), parse_counters(probe["after"])
+    before, after = parse_counters(answers["before"]), parse_counters(answers["after"])
     increase = difference(before, after)
-    drafted, requests = _draft_tokens(increase, probe["chats"]), count(len(probe["chats"]), "request")
+    drafted = _draft_tokens(increase, answers["chats"])
+    requests = count(len(answers["chats"]), "request")
     if arm != SPECULATIVE:
         if drafted:
             return fail(f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not draft", _MAKE)
         return not_here(f"the {arm} arm is served: the verdict, serve_arm or the watchdog chose it")
     if drafted:
-        return ok(f"{_draft_summary(drafted, increase, probe['chats'])} in {requests}", needed)
+        return ok(f"{_draft_summary(drafted, increase, answers['chats'])} in {requests}", needed)
     if drafted is None:
-        do, where = "read its counters manually", engine_of(resolved["engine"]["id"]).see_drafts
-        if where:
-            do += f": {where}"
-        why = probe["counters_error"] or "no such lines"
+        do = "read its counters manually"
+        if how := engine_of(resolved["engine"]["id"]).see_drafts:
+            do += f": {how}"
+        why = answers["counters_error"] or "no such lines"
         return warn(f"no drafts visible in counters or answers: {why}", needed, do)
-    if probe["speculates"] is False:
+    if answers["speculates"] is False:
         found = "none of its slots speculates: it runs without speculation"
     elif not after["present"]:
         found = "it has no draft counters: it runs without speculation"
@@ -215,7 +252,8 @@ def speculation(resolved: Run, facts: DoctorFacts, server: ServedFacts) -> Findi
     return fail(f"{found}, {requests}", needed, do)
 
 
-def _draft_summary(drafted: float, increase: Counts | None, chats: Sequence[Chat]) -> str:
+def _draft_summary(drafted: float, increase: Counts | None, chats: Sequence[ChatAnswer]) -> str:
+    """What was drafted, as text: by the counters' ``increase``, or without counters (None) by the answers."""
     if increase is None:
         if all(chat["draft_n"] is None for chat in chats):
             return "several tokens per step in its answers"
@@ -229,10 +267,13 @@ def _draft_summary(drafted: float, increase: Counts | None, chats: Sequence[Chat
     return f"{drafted:.0f} tokens drafted, {accepted} accepted"
 
 
-def _draft_tokens(increase: Counts | None, chats: Sequence[Chat]) -> float | None:
-    """Draft tokens by the engine's counters, else by its answers; None where neither reports any.
+def _draft_tokens(increase: Counts | None, chats: Sequence[ChatAnswer]) -> float | None:
+    """Draft tokens of the chats; None where neither counters nor answers show any.
 
-    TensorRT-LLM's answers report tokens per step, not draft tokens; each answer above 1.0 then counts as 1.
+    1. With counters: the greater of the counters' increase and the largest answer's number. It may be 0.
+    2. With numbers in the answers only: their sum. It may be 0.
+    3. Else each answer with more than 1.0 tokens per step counts as 1, as TensorRT-LLM's report nothing else; None if
+       there is no such answer.
     """
     by_answers = [float(chat["draft_n"]) for chat in chats if chat["draft_n"] is not None]
     by_counters = None

@@ -1,4 +1,8 @@
-"""The doctor's check that the weights on the box are still the verified files. Pure: it reads facts, not the box."""
+"""The doctor's check that the weights on the box are still the verified files.
+
+A verification note beside the weights lists each file with its hash and its size and times; the facts say what differs
+from it now. The functions are pure: they read facts, not the box.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,17 @@ def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 
 
 def _finding(profile: str, item: WeightItem, on_disk: WeightFacts) -> Finding:
+    """The finding for one item. The first of these cases decides.
+
+    1. Nothing is at its path: failed.
+    2. The site provides the weights (source ``path``): ok, as they are never verified.
+    3. The path is a link, into a cache: ok, as only `make verify` reads what lies behind it.
+    4. No verification note, a changed file, an unfinished download, or another revision: failed, in this order.
+    5. Else ok.
+    """
     needed = f"every file of {item['name']} as verified"
-    fetch, verify = f"make weights PROFILE={profile}", f"make verify PROFILE={profile}"
+    fetch = f"make weights PROFILE={profile}"
+    verify = f"make verify PROFILE={profile}"
     if not on_disk["there"]:
         return fail(f"nothing at {item['path']}", needed, fetch)
     if item["source"] == "path":
@@ -49,4 +62,5 @@ def _finding(profile: str, item: WeightItem, on_disk: WeightFacts) -> Finding:
 
 
 def _same_revision(details: HubSource, on_disk: WeightFacts) -> bool:
+    """True if the files are of the profile's repository and revision, a branch's name or a commit."""
     return on_disk["repo"] == details["repo"] and details["revision"] in (on_disk["asked"], on_disk["commit"])

@@ -1,6 +1,7 @@
 """Reads on the box the state of the deadline watch, the program that destroys a rental when its time is over.
 
-Only a rented box has the watch's order (arm.json). Standard library only: it runs with the Python of the box.
+The watch's folder exists on a rented box only. It holds the order that arms the watch (arm.json), the last count of the
+time left (clock.json), and a journal of its requests. Standard library only: it runs with the Python of the box.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ _LINES = 3
 
 
 def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> DeadlineFacts | None:
-    """The state of the box's watch; None if the box has no deadline, or the user may not read it."""
+    """The state of the box's watch; None if the box has no deadline, or the user may not read it.
+
+    ``now``: this machine's clocks, as a test sets them.
+    """
     if not object_in(folder / "arm.json"):
         return None
-    state, now = object_in(folder / "clock.json"), now or clocks()
+    now = now or clocks()
+    state = object_in(folder / "clock.json")
+    # A count before the last boot says nothing: the seconds since boot began anew.
     has_count = state.get("boot") == now.boot and isinstance(state.get("left_s"), (int, float))
     return {
         "watched": is_held(folder / "lock"),
+        # The time left at the last count, less the seconds since then.
         "left_s": state["left_s"] - (now.up - state["up"]) if has_count else None,
         "last": _last_entries(folder / "journal.jsonl"),
     }

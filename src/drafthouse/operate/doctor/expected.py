@@ -1,4 +1,7 @@
-"""Extracts from a resolved profile what the box needs to read the doctor's facts, chat requests included. Pure."""
+"""Extracts from a resolved profile what the box needs to read the doctor's facts, chat requests included.
+
+The functions are pure and run on the controller.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ...profiles.monitoring_settings import local_address
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from drafthouse.operate.doctor.types import Asked, WantedMonitoring
+    from drafthouse.operate.doctor.types import DoctorOrder, WantedMonitoring
     from drafthouse.profiles.resolved_types import Run
     from drafthouse.prompts.suite_types import RequestFields, Suite
 
@@ -24,9 +27,10 @@ ASKS = 3
 ASK_TOKENS = 48
 
 
-def asked_of(resolved: Run, own_suite: Suite) -> Asked:
+def order_of(resolved: Run, own_suite: Suite) -> DoctorOrder:
     """The data that is sent to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
-    site, gateway = resolved["site"], resolved["gateway"]
+    site = resolved["site"]
+    gateway = resolved["gateway"]
     signatures = {issue["id"]: issue["signature"] for issue in resolved["known_issues"] if issue["signature"]}
     return {
         "profile": resolved["profile"],
@@ -55,8 +59,10 @@ def monitoring_of(resolved: Run) -> WantedMonitoring:
     settings = resolved["monitoring"]
     if not settings:
         return {"prometheus": "", "grafana": "", "jobs": [], "ports": {}, "open_ports": []}
-    address, ports = local_address(settings["listen"]), settings["ports"]
-    programs, grafana = list(settings["programs"]), ""
+    address = local_address(settings["listen"])
+    ports = settings["ports"]
+    programs = list(settings["programs"])
+    grafana = ""
     if settings["gpu"]:
         programs.append("dcgm")
     if settings["grafana"]:
@@ -72,14 +78,16 @@ def monitoring_of(resolved: Run) -> WantedMonitoring:
 
 
 def asks_of(resolved: Run, own_suite: Suite) -> list[RequestFields]:
-    """The bodies of at most `ASKS` chat requests, of the profile's prompt kinds where ``own_suite`` has them.
+    """The bodies of at most `ASKS` chat requests, of the profile's prompt kinds; of all kinds if none is in the suite.
 
     ``own_suite`` (`tune`) is used in no experiment. A lookup engine drafts from its earlier answers, so prompts of an
     experiment would be too fast in a later measurement.
     """
     kinds = resolved["experiment"]["kinds"] or list(resolved["prompts"])
     suite = expand(own_suite)
-    prompts = list(itertools.chain(*(suite.get(kind, []) for kind in kinds))) or list(itertools.chain(*suite.values()))
+    prompts = list(itertools.chain(*(suite.get(kind, []) for kind in kinds)))
+    if not prompts:
+        prompts = list(itertools.chain(*suite.values()))
     model = resolved["target"]["served_name"]
     bodies = []
     for prompt in prompts[:ASKS]:

@@ -10,22 +10,23 @@ if TYPE_CHECKING:
     from drafthouse.serving.runtimes import Runtime
 
 #: Characters of each log to search, from its end: enough for the last few server starts.
-_SEARCHED = 1_000_000
+_SEARCHED_CHARACTERS = 1_000_000
 #: Most characters of a match to report.
-_REPORTED = 160
+_MOST_REPORTED = 160
 
 
 def log_signs(signatures: Mapping[str, str], runtime: Runtime, arms: Iterable[str]) -> dict[str, str]:
-    """By known issue, the last text that its signature (a regular expression) matches in the logs.
+    """By the id of a known issue, the last text that its signature (a regular expression) matches in the logs.
 
-    Only the match is reported, not its line: a log may contain users' prompts.
+    An issue without a match is left out. Of several logs with a match, that of the last arm counts. Only the match is
+    reported, not its line: a log may contain users' prompts.
     """
     if not signatures:
-        return {}
-    texts = [runtime.printed(arm)[-_SEARCHED:] for arm in arms]
+        return {}  # no log is read for nothing
+    texts = [runtime.printed(arm)[-_SEARCHED_CHARACTERS:] for arm in arms]
     signs: dict[str, str] = {}
     for name, signature in signatures.items():
         for text in texts:
             for match in re.finditer(signature, text):
-                signs[name] = match[0][:_REPORTED]
+                signs[name] = match[0][:_MOST_REPORTED]
     return signs

@@ -25,39 +25,56 @@ from ...serving.runtimes import runtime_of
 from .paths import ask_gateway_paths, ask_paths
 
 if TYPE_CHECKING:
-    from drafthouse.operate.doctor.types import Answered, Asked, AskedFacts, Chat, GatewayFacts, KeyFacts
+    from drafthouse.operate.doctor.types import (
+        ChatAnswer,
+        DoctorOrder,
+        EngineAnswers,
+        GatewayFacts,
+        HttpAnswer,
+        KeyFacts,
+    )
     from drafthouse.profiles.resolved_types import Gateway
     from drafthouse.prompts.suite_types import RequestFields
 
 
-_REQUEST_S = 10.0
-_GATEWAY_S = 3.0
+_REQUEST_S = 10.0  # of a request that generates no tokens
+_GATEWAY_S = 3.0  # for the gateway to answer
 _ERROR_CHARACTERS = 200
 _CHAT = "/v1/chat/completions"
 # Words in the counter lines that `spec_metrics.parse_counters` reads. One more line of any kind tells the engine.
 _DRAFTING_WORDS = tuple({word for engine in DIALECTS.values() for word in engine.drafting_words})
 
 
-def read_served_key(order: Asked) -> tuple[KeyFacts, str]:
-    """The problem of the API key's file (None if it is readable), and the key, which never leaves this process."""
+def read_served_key(order: DoctorOrder) -> tuple[KeyFacts, str]:
+    """The problem of the API key's file (None if it is readable), and the key, which never leaves this process.
+
+    The key is '' if the file has a problem.
+    """
     try:
         return {"problem": None}, read_key(order["key_file"])
     except DrafthouseError as error:
         return {"problem": error.problems[0].as_dict()}, ""
 
 
-def ask(order: Asked, key: str, timeout_s: float) -> AskedFacts:
-    """Send the doctor's requests; stop chat requests at the first that increases the draft counters or fails."""
+def ask(order: DoctorOrder, key: str, timeout_s: float) -> EngineAnswers:
+    """The answers to the doctor's requests, each sent only if the answers before it allow.
+
+    1. Health. Without an answer there is no further request.
+    2. A chat request without the key; for a healthy engine also all open paths.
+    3. The list of models, with the key.
+    4. Only if the engine is healthy, there is a key, and the model is listed: slots, counters, and chat requests up to
+       the first that fails or increases the draft counters.
+    """
     base = f"http://{order['site']['host']}:{order['site']['port']}"
-    health = _send(base + order["engine"]["health"], "")[0]
-    answers: AskedFacts = {
+    health, _ = _send(base + order["engine"]["health"], key="")
+    answers: EngineAnswers = {
         "chats": [], "before": "", "after": "", "counters_error": "", "speculates": None, "paths": None,
         "health": health, "without_key": health, "with_key": {**health, "models": []},
     }  # fmt: skip
     if health["status"] is None:
         return answers  # an engine that hangs would cost a timeout for each further request
     # Not /v1/models: llama.cpp lists its models without a key. The empty body generates no tokens.
-    answers["without_key"] = _send(f"{base}{_CHAT}", "", body=b"{}")[0]
+    answers["without_key"], _ = _send(f"{base}{_CHAT}", key="", body=b"{}")
     if health["status"] == 200:
         answers["paths"] = ask_paths(order["open_paths"], base, key)
     with_key, models_text = _send(f"{base}/v1/models", key)
@@ -66,7 +83,8 @@ def ask(order: Asked, key: str, timeout_s: float) -> AskedFacts:
         return answers
     engine = engine_of(order["engine"]["id"])
     if engine.slots:
-        answers["speculates"] = engine.speculates(_send(base + engine.slots, key)[1])
+        _, slots_text = _send(base + engine.slots, key)
+        answers["speculates"] = engine.speculates(slots_text)
     metrics = base + order["engine"]["metrics"].get("path", "/metrics")
     answers["before"], answers["counters_error"] = _counters(metrics, key)
     for body in order["chats"]:
@@ -78,6 +96,7 @@ def ask(order: Asked, key: str, timeout_s: float) -> AskedFacts:
 
 
 def _draft_lines(text: str) -> list[str]:
+    """The lines of an engine's counters that are about drafts."""
     return [line for line in text.splitlines() if any(word in line for word in _DRAFTING_WORDS)]
 
 
@@ -91,8 +110,12 @@ def _draft_counts(text: str) -> list[int | None]:
     return [counts.num_drafts, counts.draft_tokens, counts.accepted_tokens]
 
 
-def _send(url: str, key: str, timeout_s: float = 0.0, body: bytes | None = None) -> tuple[Answered, str]:
-    """Send a request; return its status with an error text, and the body ("" on an error). Neither contains the key."""
+def _send(url: str, key: str, timeout_s: float = 0.0, body: bytes | None = None) -> tuple[HttpAnswer, str]:
+    """Send a request; return its status with an error text, and the body ("" on an error).
+
+    The error text does not contain the key. It is sent if it is not "". ``timeout_s``: 0 means `_REQUEST_S`. ``body``
+    makes it a POST of JSON; None makes it a GET.
+    """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
         headers["Content-Type"] = "application/json"
@@ -109,12 +132,14 @@ def _send(url: str, key: str, timeout_s: float = 0.0, body: bytes | None = None)
 
 
 def _error_text(text: str, key: str) -> str:
+    """The beginning of an error's text without the key, which an engine may repeat."""
     if key:
         text = text.replace(key, "(key)")
     return text.strip()[:_ERROR_CHARACTERS]
 
 
 def _models(text: str) -> list[str]:
+    """The ids in the text of a list of models; [] for any other text."""
     try:
         return [str(entry["id"]) for entry in json.loads(text)["data"]]
     except (ValueError, KeyError, TypeError):
@@ -122,18 +147,23 @@ def _models(text: str) -> list[str]:
 
 
 def _counters(url: str, key: str) -> tuple[str, str]:
-    """The draft counters as text and "", or "" and the error. First without the key, then with it."""
+    """The draft counters as text and "", or "" and the error. First without the key, then with it.
+
+    Of the text only the first line that tells the engine and the lines about drafts are kept.
+    """
     for given_key in ("", key):
         answer, text = _send(url, given_key)
         if answer["status"] == 200:
             lines = [line for line in text.splitlines() if dialect_of(line)]
-            return "\n".join([*lines[:1], *_draft_lines("\n".join(lines[1:]))]) + "\n", ""
+            kept = [*lines[:1], *_draft_lines("\n".join(lines[1:]))]
+            return "\n".join(kept) + "\n", ""
         if answer["status"] not in (401, 403):
             break
     return "", f"{answer['status'] or ''} {answer['error']}".strip()
 
 
-def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
+def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> ChatAnswer:
+    """The numbers in the answer to a chat request; no tokens, and an error text, for one that is no chat completion."""
     started = time.monotonic()
     answer, text = _send(url, key, timeout_s, json.dumps(body).encode())
     try:
@@ -154,9 +184,10 @@ def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
     }
 
 
-def ask_gateway(order: Asked, gateway: Gateway, key: str) -> GatewayFacts:
-    """The gateway's problem, its open paths, and the end of its certificate."""
-    site, certificate = order["site"], order["certificate"]
+def ask_gateway(order: DoctorOrder, gateway: Gateway, key: str) -> GatewayFacts:
+    """The gateway's problem, its open paths, and the end of its certificate, which is read in spite of a problem."""
+    site = order["site"]
+    certificate = order["certificate"]
     result: GatewayFacts = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
     try:
         wait_for_gateway(

@@ -16,11 +16,16 @@ HOST = "vast.ai"
 
 
 def checks(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
-    """List a finding per wrong rental, or a single finding if ledger and account agree or no API key is set."""
+    """A finding for each wrong rental, or a single one if ledger and account agree, or if the account was not read."""
     return [replace(finding, id=ID, name=ID) for finding in _findings(ledger, environ, home)]
 
 
 def _findings(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
+    """The findings without id and name: skipped without an API key, failed where the account cannot be read.
+
+    Else a failure for each rental that is billed and should not be, a warning for each that was closed elsewhere (see
+    `compare_with_account`), or ok.
+    """
     try:
         key = key_of_environment(environ, home)
     except DrafthouseError as error:

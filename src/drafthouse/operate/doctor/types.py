@@ -1,4 +1,7 @@
-"""Types of the doctor's order to a box (what to read for a profile) and of the facts that the box returns."""
+"""Types of the doctor's order to a box (what to read for a profile) and of the facts that the box returns.
+
+The controller makes the order (`expected.order_of`) and an Ansible module on the box reads the facts (`collect.read`).
+"""
 
 from __future__ import annotations
 
@@ -21,44 +24,44 @@ ProblemWords = dict[str, str]
 
 
 class WantedMonitoring(TypedDict):
-    """URLs of Prometheus and Grafana ('' if not used), Prometheus's scrape jobs, all ports, and the open ports."""
+    """What is expected of the monitoring programs on the box (`expected.monitoring_of`)."""
 
-    prometheus: str
-    grafana: str
-    jobs: list[str]
-    ports: Ports
-    open_ports: list[int]
+    prometheus: str  # its URL; '' if the profile has no monitoring
+    grafana: str  # its URL; '' if it is not used
+    jobs: list[str]  # Prometheus's scrape jobs
+    ports: Ports  # by program
+    open_ports: list[int]  # those of these ports that other machines may reach
 
 
-class Asked(TypedDict):
-    """Data of a profile for the box (`expected.asked_of`): ``weights`` are paths by id, ``chats`` request bodies."""
+class DoctorOrder(TypedDict):
+    """The data of a profile that the box needs (`expected.order_of`)."""
 
-    profile: str
-    gpu: bool
+    profile: str  # its name
+    gpu: bool  # its hardware is a GPU
     site: Site
-    ports: list[int]
+    ports: list[int]  # of the engine's arms
     engine: ResolvedEngine
-    weights: dict[str, str]
+    weights: dict[str, str]  # path by id
     open_paths: ResolvedOpenPaths
     # By known issue, the regular expression that matches the issue's line in the engine's log.
     signatures: dict[str, str]
     gateway: Gateway | None
-    certificate: str
+    certificate: str  # path of the gateway's self-signed certificate; '' for one of a public authority
     monitoring: WantedMonitoring
-    served_name: str
-    key_file: str
-    chats: list[RequestFields]
+    served_name: str  # the model's name in requests
+    key_file: str  # path of the API key on the box
+    chats: list[RequestFields]  # bodies of the chat requests
 
 
-class Given(TypedDict):
+class Options(TypedDict):
     """Arguments of the Ansible module that reads the facts; ``sys`` and ``proc`` are the paths of /sys and /proc."""
 
-    parts: list[str]
+    parts: list[str]  # of `registry.PARTS`; empty: all
     sys: str
     proc: str
-    timeout_s: float
-    prove_container: bool
-    firewall: bool
+    timeout_s: float  # of a chat request
+    prove_container: bool  # run a test container
+    firewall: bool  # False: the role's variable firewall_state is absent
 
 
 # --- the facts --------------------------------------------------------------------------------------
@@ -72,28 +75,28 @@ class Space(TypedDict):
 
 
 class ClockFacts(TypedDict):
-    """The box's unix time (s), and the controller's before and after (None: the box is the controller itself)."""
+    """The box's clock, and the controller's."""
 
-    time: float
-    synchronised: bool | None
-    controller: list[float] | None
+    time: float  # the box's unix time (s)
+    synchronised: bool | None  # according to systemd; None: it does not say
+    controller: list[float] | None  # its unix times before and after; None: the box is the controller itself
 
 
 class EnvironmentFacts(TypedDict):
-    """The engine's Python environment (process runtime), and its package versions by normalised name."""
+    """The engine's Python environment (process runtime); all empty or False if there is none."""
 
-    made: bool
-    python: bool
-    error: str
-    image: str
-    versions: dict[str, str]
+    made: bool  # completely, as its stamp proves
+    python: bool  # its interpreter starts
+    error: str  # why it does not start
+    image: str  # the image's engine that is used instead of an installed one, as text; '' if none is
+    versions: dict[str, str]  # by package, whose name is normalised (PEP 503)
 
 
 class LogFacts(TypedDict):
-    """By program, the size limit of its log as supervisord writes it; and the bytes of all logs."""
+    """The logs of the programs that supervisord starts."""
 
-    bounds: dict[str, str]
-    bytes: int
+    bounds: dict[str, str]  # by program, the size limit of its log as supervisord writes it (20MB)
+    bytes: int  # of all logs together
 
 
 class LogConfig(TypedDict):
@@ -104,15 +107,15 @@ class LogConfig(TypedDict):
 
 
 class ContainerFacts(TypedDict):
-    """A container that Drafthouse created for an engine; ``arm`` is "baseline" or "speculative"."""
+    """A container that Drafthouse created for an engine."""
 
     name: str
-    arm: str
-    profile: str
-    port: int | None
+    arm: str  # "baseline" or "speculative"
+    profile: str  # '' if its files do not tell
+    port: int | None  # None: unknown
     running: bool
-    status: str
-    image: str
+    status: str  # Docker's word: running, exited, paused, ...
+    image: str  # the name that it was created from
     image_id: str
     log: LogConfig
 
@@ -138,68 +141,68 @@ class ProofFacts(TypedDict, total=False):
 
 
 class DockerFacts(TypedDict, total=False):
-    """Docker's facts. ``error`` is why Docker does not respond; only ``root`` (its data folder, '') is set then."""
+    """Docker's facts. If it does not respond, only ``error`` and an empty ``root`` are set."""
 
-    error: str
-    root: str
+    error: str  # why it does not respond; '' if it does
+    root: str  # the folder of its images and containers
     version: str
-    runtimes: list[str]
-    image: ImageFacts | None
+    runtimes: list[str]  # names, such as runc and nvidia
+    image: ImageFacts | None  # None: the engine's image is not on the box
     containers: list[ContainerFacts]
-    toolkit: str
-    cdi: dict[str, str]
+    toolkit: str  # version of NVIDIA's container toolkit; '' if it is not installed
+    cdi: dict[str, str]  # by path of a CDI file for NVIDIA GPUs, the driver version that it names
     inside: InsideFacts
-    proof: ProofFacts
+    proof: ProofFacts  # no key: no test container was requested
 
 
 class WeightFacts(TypedDict):
-    """Weights on disk and their verification note: ``files`` counts verified files, ``asked`` is the revision."""
+    """Weights on disk, and what their verification note says; without a note its fields are empty, 0 or False."""
 
-    there: bool
-    link: str
-    files: int
-    changed: list[str]
-    complete: bool
-    repo: str
-    asked: str
+    there: bool  # something is at their path
+    link: str  # where a link leads; '' if the path is none
+    files: int  # number of verified files
+    changed: list[str]  # those of them that are missing or differ now, by name
+    complete: bool  # the download was finished
+    repo: str  # '' for weights from elsewhere than a hub, as the next two
+    asked: str  # the requested revision
     commit: str
 
 
 class FamilyFacts(TypedDict):
-    """Rules of IPv4 or IPv6: those in force (iptables-save), and Drafthouse's own as confirmed."""
+    """Rules of IPv4 or IPv6."""
 
-    saved: str
-    error: str
-    kept: list[str]
+    saved: str  # the output of iptables-save: the rules in force
+    error: str  # why iptables-save failed; '' if it did not
+    kept: list[str]  # Drafthouse's own rules, as the role confirmed them
 
 
 class FirewallFacts(TypedDict, total=False):
     """The firewall, by IP version. ``not_here`` is why it was not read; no other key is set then."""
 
     not_here: str
-    families: dict[str, FamilyFacts]
-    pending: bool
-    enabled: bool
+    families: dict[str, FamilyFacts]  # by IP version, "4" and "6"
+    pending: bool  # rules are on trial
+    enabled: bool  # the units that restore the rules at boot are enabled, or there is no systemd
 
 
 class DeadlineFacts(TypedDict):
     """The watch over a rental's deadline; ``left_s`` is None if it has not counted since boot."""
 
-    watched: bool
-    left_s: float | None
-    last: list[str]
+    watched: bool  # the watch runs
+    left_s: float | None  # negative after the deadline
+    last: list[str]  # the last entries of its journal
 
 
 class ServedFacts(TypedDict):
-    """A server (an arm of any profile) on the box; ``since``: start in unix seconds; ``why``: why it does not run."""
+    """A server (an arm of any profile) on the box."""
 
     arm: str
     profile: str
-    port: int | None
-    status: str
+    port: int | None  # None: unknown
+    status: str  # Docker's word, as in `ContainerFacts`; '' in the process runtime
     running: bool
-    since: float | None
-    why: str
+    since: float | None  # its start in unix seconds; None: unknown
+    why: str  # why it does not run
 
 
 class KeyFacts(TypedDict):
@@ -208,65 +211,65 @@ class KeyFacts(TypedDict):
     problem: ProblemWords | None
 
 
-class Answered(TypedDict):
+class HttpAnswer(TypedDict):
     """HTTP status of an answer (None: no answer), and its error text."""
 
     status: int | None
     error: str
 
 
-class AnsweredModels(Answered):
+class ModelsAnswer(HttpAnswer):
     """An answer to /v1/models, with the names of the models."""
 
     models: list[str]
 
 
-class Chat(Answered):
+class ChatAnswer(HttpAnswer):
     """An answer to a chat request; draft tokens and tokens per iteration are None where the answer reports none."""
 
-    tokens: int
-    seconds: float
-    draft_n: int | None
-    per_iteration: float | None
+    tokens: int  # generated; 0 without a proper answer
+    seconds: float  # from the request to the whole answer
+    draft_n: int | None  # draft tokens, in llama.cpp's name
+    per_iteration: float | None  # mean of the tokens per step of the engine, in TensorRT-LLM's answers
 
 
 class OpenPath(TypedDict):
-    """A path that answers without the API key; ``gives`` is the catalogue's effect of the path, '' if not listed."""
+    """A path that answers without the API key."""
 
     path: str
-    gives: str
-    status: int
+    gives: str  # the catalogue's word for what it gives away; '' if the catalogue does not have the path
+    status: int  # of HTTP
 
 
 class PathFacts(TypedDict):
-    """The number of paths requested without the API key, the open ones, and the error that ended the requests."""
+    """The paths requested without the API key."""
 
-    asked: int
+    asked: int  # number of answered requests
     open: list[OpenPath]
-    error: str
+    error: str  # that ended the requests before the last path; '' if none did
 
 
-class AskedFacts(TypedDict):
-    """The engine's answers; ``before`` and ``after`` are the draft counters around the chat requests, as text."""
+class EngineAnswers(TypedDict):
+    """The engine's answers; those to requests that were not sent are copies of ``health``, or empty."""
 
-    health: Answered
-    without_key: Answered
-    with_key: AnsweredModels
-    chats: list[Chat]
-    before: str
-    after: str
-    counters_error: str
-    speculates: bool | None
-    paths: PathFacts | None
+    health: HttpAnswer
+    without_key: HttpAnswer  # to a chat request without the API key
+    with_key: ModelsAnswer  # to the request for the list of models
+    chats: list[ChatAnswer]  # empty: none was requested
+    before: str  # the draft counters before the chat requests, as text
+    after: str  # those after the last one
+    counters_error: str  # why the counters could not be read; '' if they could
+    speculates: bool | None  # whether the engine's slots speculate; None: it has no such list, or it does not say
+    paths: PathFacts | None  # None: not healthy, so none was requested
 
 
 class GatewayFacts(TypedDict, total=False):
-    """The gateway's problem, open paths, and certificate end (unix seconds); empty if no gateway is set."""
+    """What the gateway answered; empty if no gateway is set."""
 
-    problem: ProblemWords | None
-    not_after: float | None
-    tls_error: str
-    paths: PathFacts | None
+    problem: ProblemWords | None  # None: it accepts the key and answers
+    not_after: float | None  # the end of its certificate in unix seconds; None: it could not be read
+    tls_error: str  # why
+    paths: PathFacts | None  # None if it has a problem
 
 
 class MonitoringFacts(TypedDict, total=False):
@@ -277,10 +280,10 @@ class MonitoringFacts(TypedDict, total=False):
 
 
 class WatchdogFacts(TypedDict, total=False):
-    """The watchdog: ``written`` is its last state in unix seconds (None: never); empty if no watchdog is set."""
+    """The watchdog; empty if none is set."""
 
     runs: bool
-    written: float | None
+    written: float | None  # when it last saved its state, in unix seconds; None: never
 
 
 Door = TypedDict("Door", {"address": str, "port": int, "is": int})
@@ -288,10 +291,10 @@ Door = TypedDict("Door", {"address": str, "port": int, "is": int})
 
 
 class Knocked(Door):
-    """A door after the attempt: whether it answered, and the other machine's address as the box sees it."""
+    """A door after the attempt."""
 
-    source: str
-    answers: bool
+    source: str  # the other machine's address on that route; '' if it has none
+    answers: bool  # it accepted a connection
 
 
 _From = TypedDict("_From", {"from": str}, total=False)
@@ -314,25 +317,25 @@ class DoctorFacts(TypedDict, total=False):
     box: BoxFacts
     driver: DriverFacts
     environment: EnvironmentFacts
-    unattended_upgrades: bool
+    unattended_upgrades: bool  # the package is installed
     # NVIDIA's lines in the kernel's log since boot, the newest last; None without permission to read them.
     kernel_log: list[str] | None
     docker: DockerFacts
     logs: LogFacts
-    weights: dict[str, WeightFacts]
-    disk: dict[str, Space]
+    weights: dict[str, WeightFacts]  # by id
+    disk: dict[str, Space]  # by path
     firewall: FirewallFacts
-    deadline: DeadlineFacts | None
-    listening: dict[str, list[str]]
-    measured: bool
+    deadline: DeadlineFacts | None  # None: the box has no deadline
+    listening: dict[str, list[str]]  # by port, the addresses on which a program listens
+    measured: bool  # a measurement or change is in progress; then of the part `server` only ``key`` is read
     served: list[ServedFacts]
-    drift: str
+    drift: str  # how the running server differs from the one in the box's history; '' if it does not
     # By known issue, the text of the engine's log that matches its signature.
     log_signs: dict[str, str]
     key: KeyFacts
-    asked: AskedFacts
+    asked: EngineAnswers
     gateway: GatewayFacts
     monitoring: MonitoringFacts
     watchdog: WatchdogFacts
-    addresses: list[str]
-    client: str
+    addresses: list[str]  # the box's global IPv6 addresses
+    client: str  # the controller's address, as sshd on the box sees it; '' without SSH

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_weights(path: Path) -> WeightFacts:
-    """The facts of the weights at ``path``, a file or a folder."""
+    """The facts of the weights at ``path``, a file or a folder; without a note, ``files`` is 0."""
     note = read_note(path)
     folder = path.parent if path.is_file() else path
     return {

@@ -16,7 +16,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.firewall import rules as firewall
-from drafthouse.host.firewall.means import FirewallFacts, docker_backend, refusals
+from drafthouse.host.firewall.means import FirewallMeans, docker_backend, refusals
 from drafthouse.profiles.workspace import ROOT
 from tests.support.tables import others
 
@@ -138,14 +138,14 @@ def test_the_backend_of_docker(daemon_json: str, arguments: list[str], backend: 
 
 
 def test_what_cannot_be_guarded_is_refused_with_the_reason() -> None:
-    assert refusals(FirewallFacts()) == []
-    nft = FirewallFacts(docker_backend="nftables", docker_backend_from="/etc/docker/daemon.json")
+    assert refusals(FirewallMeans()) == []
+    nft = FirewallMeans(docker_backend="nftables", docker_backend_from="/etc/docker/daemon.json")
     assert refusals(nft)[0].where == "/etc/docker/daemon.json"
-    pure = FirewallFacts(missing=("iptables", "ip6tables"), own_nftables=("inet filter",))
+    pure = FirewallMeans(missing=("iptables", "ip6tables"), own_nftables=("inet filter",))
     assert "nftables rules of its own: inet filter" in refusals(pure)[0].found
-    assert refusals(FirewallFacts(missing=("iptables",)))[0].do == "apt-get install iptables"
-    assert "Permission denied" in refusals(FirewallFacts(failing="Permission denied"))[0].found
-    assert len(refusals(FirewallFacts(root=False, docker_backend="nftables", missing=("iptables",)))) == 3
+    assert refusals(FirewallMeans(missing=("iptables",)))[0].do == "apt-get install iptables"
+    assert "Permission denied" in refusals(FirewallMeans(failing="Permission denied"))[0].found
+    assert len(refusals(FirewallMeans(root=False, docker_backend="nftables", missing=("iptables",)))) == 3
 
 
 # --- with the real iptables ---------------------------------------------------------------------

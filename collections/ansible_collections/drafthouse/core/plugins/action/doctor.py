@@ -6,7 +6,7 @@ import time
 
 from ..module_utils.operate.checks.ports import doors
 from ..module_utils.operate.checks.registry import check_parts
-from ..module_utils.operate.doctor.expected import asked_of
+from ..module_utils.operate.doctor.expected import order_of
 from ..module_utils.profiles.workspace import ROOT
 from ..module_utils.prompts.loader import load_suite
 from ..module_utils.tuning.prompt_split import SUITE
@@ -25,7 +25,7 @@ class ActionModule(Action):
         given = dict(self._task.args)
         resolved = given.pop("resolved")
         check_parts(given.get("parts") or [])
-        asked = asked_of(resolved, load_suite(SUITE, ROOT / "benchmarks"))
+        asked = order_of(resolved, load_suite(SUITE, ROOT / "benchmarks"))
         began = time.time()
         answer = self._execute_module(
             module_name="drafthouse.core.doctor", module_args={**given, "asked": asked}, task_vars=variables

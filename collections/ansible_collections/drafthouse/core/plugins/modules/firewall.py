@@ -74,7 +74,7 @@ from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.files import text_in
 from ..module_utils.host.firewall import apply as box
 from ..module_utils.host.firewall import rules as firewall
-from ..module_utils.host.firewall.means import FirewallFacts, refusals
+from ..module_utils.host.firewall.means import FirewallMeans, refusals
 
 
 def main() -> None:
@@ -149,7 +149,7 @@ def _wished(
     facts = box.read_firewall(answers)
     if module.check_mode and facts.missing and not facts.own_nftables:
         module.warn("iptables is not installed yet: the rules are shown as on a box without others")
-        facts = FirewallFacts(root=facts.root, docker_backend=facts.docker_backend)
+        facts = FirewallMeans(root=facts.root, docker_backend=facts.docker_backend)
     problems = [*refusals(facts), *firewall.trial_problems(given["confirm_seconds"])]
     ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)
     try:
