@@ -27,22 +27,21 @@ from .types import BASELINE, FAILED, FINAL, OK, SPECULATIVE, Candidate, Outcome,
 CLOSE = 1.04
 
 _RUNGS = 3  # sizes of trial in the halving, the first one included
-# Fraction of the search's time for the halving.
-_COARSE_SHARE = 0.6
-# Most play-offs before the decision, and candidates in each; the original profile may come on top.
-_PLAYOFFS, _PLAYERS = 2, 3
+_COARSE_SHARE = 0.6  # fraction of the search's time for the halving
+_PLAYOFFS = 2  # most play-offs before the decision
+_PLAYERS = 3  # most candidates in a play-off; the original profile may come on top
 
 
 @dataclass
 class SearchResult:
-    """Result of a search."""
+    """The result of a search."""
 
     original: Candidate  # the profile as it stands
     winner: Candidate
     why: str  # the reason for the choice of the winner
-    tried: list[CandidateRecord]
+    tried: list[CandidateRecord]  # in the order in which they were first tried
     ended: str  # `ALL` or `TIME`
-    spent_s: float
+    spent_s: float  # seconds of the budget, final measurement included
     #: Outcomes of the final measurement by (arm, candidate id), one per round; empty without one.
     final: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     unconfirmed: str = ""  # the reason why the final measurement failed, or ""
@@ -67,11 +66,20 @@ def tune(space: Space, trial: Trial, budget_s: float, log: Log = lambda text: No
         winner, why = search.decide()
     search.check_compared(winner)
     log(f"chosen: {winner.id}, {why}")
-    if winner == space.original:
-        return SearchResult(space.original, winner, why, list(search.tried.values()), search.ended, search.spent_s)
-    final, unconfirmed = search.confirm(winner)
-    tried = list(search.tried.values())
-    return SearchResult(space.original, winner, why, tried, search.ended, search.spent_s, final, unconfirmed)
+    final: dict[tuple[str, str], list[Outcome]] = {}
+    unconfirmed = ""
+    if winner != space.original:
+        final, unconfirmed = search.confirm(winner)
+    return SearchResult(
+        original=space.original,
+        winner=winner,
+        why=why,
+        tried=list(search.tried.values()),
+        ended=search.ended,
+        spent_s=search.spent_s,
+        final=final,
+        unconfirmed=unconfirmed,
+    )
 
 
 def middle(low: int, high: int) -> int:
@@ -86,7 +94,7 @@ class _Search(SearchState):
 
     def measure_original(self) -> None:
         """Measure the original profile. Raises DrafthouseError if that fails or shows that the budget is too short."""
-        outcome = self.measure(self.space.original, 0, self.size, self.budget_s - RESERVE_S)
+        outcome = self.measure(self.space.original, first=0, count=self.size, seconds=self.budget_s - RESERVE_S)
         original = self.tried[self.space.original.id]
         if original.out:
             raise one_problem(
@@ -108,7 +116,10 @@ class _Search(SearchState):
             )
 
     def coarse_candidates(self) -> list[Candidate]:
-        """Each family's first K and powers of two; the lists of the families are interleaved."""
+        """Each family's first K and powers of two, without the original profile.
+
+        The lists of the families are interleaved: first the first candidate of each.
+        """
         by_family = [family.coarse_candidates() for family in self.space.families]
         by_family[0].pop(0)  # the original profile is already measured
         candidates: list[Candidate] = []
@@ -171,8 +182,8 @@ class _Search(SearchState):
     def refine(self) -> None:
         """Try K between the leader's and its tried neighbours until none is left."""
         count = min(self.size, self.space.prompts)
-        while candidates := self.between(self.ranked(self.alive)[0].candidate):
-            self.log(f"around {self.ranked(self.alive)[0].candidate.id}")
+        while candidates := self.between(self.leader()):
+            self.log(f"around {self.leader().id}")
             for candidate in candidates:
                 if not self.affords(1, count):
                     self.unrefined = True
@@ -191,7 +202,7 @@ class _Search(SearchState):
                 return
             self.measure(candidate, 0, count)
             self.alive = self.survivors([candidate])
-            if self.ranked(self.alive)[0].candidate == candidate:
+            if self.leader() == candidate:
                 self.refine()
         self.ended = TIME if self.unrefined else ALL
 
@@ -206,7 +217,9 @@ class _Search(SearchState):
             for record in self.tried.values()
             if (record.candidate.family, record.candidate.settings) == (leader.family, leader.settings)
         }
-        below, above = family.tokens[0] - 1, family.tokens[-1] + 1
+        # The nearest tried K below and above; where none is tried, the first K that is not in the family.
+        below = family.tokens[0] - 1
+        above = family.tokens[-1] + 1
         for tokens in by_tokens:
             if below < tokens < leader.tokens:
                 below = tokens
@@ -223,7 +236,7 @@ class _Search(SearchState):
         """Try each value of each tunable option on the leader, option by option."""
         count = min(self.size, self.space.prompts)
         for path, values in self.space.options:
-            leader = self.ranked(self.alive)[0].candidate
+            leader = self.leader()
             if path.startswith("speculation.") and leader.family != self.space.original.family:
                 continue  # these options belong to the original method
             self.log(f"{path}: {', '.join(map(str, values))}")
@@ -254,9 +267,15 @@ class _Search(SearchState):
             self.alive = self.survivors()
 
     def decide(self) -> tuple[Candidate, str]:
-        """The winner and the reason: of the candidates as fast as the leader, the original or the smallest change."""
+        """The winner and the reason.
+
+        It is the original profile if that is as fast as the leader (`SAME`) and of another family. Else it is, of the
+        candidates of the leader's family that are as fast, the one with the fewest changed options and then the
+        smallest K.
+        """
         equal = self.near_leader(SAME)  # the fastest first
-        fastest, original = equal[0].candidate, self.space.original
+        fastest = equal[0].candidate
+        original = self.space.original
         percent = f"{100 * (SAME - 1):.0f} %"
         # So small a gain does not justify another method or draft.
         if any(record.candidate == original for record in equal) and original.family != fastest.family:
@@ -268,7 +287,7 @@ class _Search(SearchState):
         return winner, f"within {percent} of the fastest ({fastest.id}), with fewer drafted tokens or fewer changes"
 
     def remeasure_original(self) -> bool:
-        """Measure the original profile once more if the last trials failed; return whether that was done.
+        """Measure the original profile once more if the last two trials failed; return whether that was done.
 
         The host may be at fault and not the candidates. Raises DrafthouseError if the original profile fails too.
         """
@@ -302,6 +321,7 @@ class _Search(SearchState):
         """Measure baseline, winner and original profile on prompts that the search did not use, for 1 or 2 rounds.
 
         Returns the outcomes of complete rounds by (arm, candidate id), and "" or the reason why there is no such round.
+        There is a second round if the time allows; it is dropped if a trial of it fails.
         """
         arms = [(BASELINE, winner), (SPECULATIVE, winner), (SPECULATIVE, self.space.original)]
         rounds: dict[tuple[str, str], list[Outcome]] = {}
@@ -310,7 +330,7 @@ class _Search(SearchState):
             outcomes = {}
             for index, (arm, candidate) in enumerate(arms):
                 self.log(f"round {round_number} on prompts the search did not see: {arm}, {candidate.id}")
-                outcome = self.final_trial(arm, candidate, round_number, len(arms) - index)
+                outcome = self.final_trial(arm, candidate, round_number, arms_left=len(arms) - index)
                 if outcome.status != OK and rounds:
                     return rounds, ""
                 if outcome.status != OK:
@@ -323,12 +343,23 @@ class _Search(SearchState):
             arms.reverse()  # so that a drift of the host's speed cancels out over two rounds
         return rounds, ""
 
-    def final_trial(self, arm: str, candidate: Candidate, round_number: int, arms_left: int) -> Outcome:
-        """Measure one arm of the final measurement; retry a failure once if the time allows."""
+    def final_trial(self, arm: str, candidate: Candidate, round_number: int, *, arms_left: int) -> Outcome:
+        """Measure one arm of the final measurement; retry a failure once if the time allows.
+
+        ``arms_left`` is the number of arms that the round has left, this one included.
+        """
+        count = self.space.final_prompts
         for attempt in (1, 2):
-            seconds = self.budget_s - self.spent_s - RESERVE_S
-            count = self.space.final_prompts
-            outcome = self.run(Task(candidate, arm, FINAL, 0, count, round_number, {}, seconds, attempt))
+            task = Task(
+                candidate,
+                arm=arm,
+                part=FINAL,
+                count=count,
+                turn=round_number,
+                seconds=self.budget_s - self.spent_s - RESERVE_S,
+                attempt=attempt,
+            )
+            outcome = self.run(task)
             if outcome.status == OK and len(outcome.tpot_ms) < count:
                 outcome = Outcome(FAILED, why=f"only {len(outcome.tpot_ms)} of {count} answers have a time per token")
             # The time that this arm and those after it take, a third of a round each.
