@@ -72,10 +72,7 @@ def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) ->
 
 
 def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool]:
-    """By (group, prompt id), True if a complete answer of any round has more than reasoning.
-
-    Prompts without a complete answer are missing.
-    """
+    """By (group, prompt id), True if a complete answer has more than reasoning; prompts without one are missing."""
     answered: dict[tuple[str, str], bool] = {}
     for request in requests:
         if request.get("status") == "ok":

@@ -152,10 +152,7 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _declared_speculation_flags(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None:
-    """The speculation flags that the resolved profile declares, with the number of values of each.
-
-    None if no arm declares its flags; empty if the arms declare that there are none.
-    """
+    """The declared speculation flags, with the number of values of each; None if no arm declares its flags."""
     value_counts: dict[str, int] = {}
     declared = False
     for arm in arms.values():
@@ -250,10 +247,7 @@ def machine_identity(machine: object, path: str = "") -> dict[str, object]:
 def _unequal(
     prefix: str, base: Mapping[str, object], spec: Mapping[str, object], names: Iterable[str], missing: object = None
 ) -> list[str]:
-    """A sentence for each of ``names`` whose values differ.
-
-    ``prefix`` precedes the name in the sentence, ``missing`` stands for a value that an arm does not have.
-    """
+    """A sentence for each of ``names`` whose values differ; ``prefix`` precedes it, ``missing`` is an absent value."""
     texts = []
     for name in names:
         base_value = base.get(name, missing)
@@ -317,10 +311,7 @@ def _prompts_text(prompts: Sequence[str]) -> str:
 
 
 def profile_mismatches(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
-    """The ways in which a result is not that of ``arm`` of a resolved profile, a sentence each.
-
-    What the result or the profile leaves open is no mismatch.
-    """
+    """The ways in which a result is not that of ``arm`` of a profile, a sentence each; unknown values are none."""
     texts: list[str] = []
     # `drafthouse bench` does not know to which arm a server belongs ("single"): the user assigns the arm in the report.
     if result.get("arm") not in (arm, "single"):

@@ -40,10 +40,7 @@ Draw = tuple[int, str, str]
 
 
 def repeated_requests(requests: Iterable[Request], again: Again) -> dict[Draw, list[Request]]:
-    """Requests of prompts that were repeated as ``again`` says, by draw, each in the order of the "#number" in its id.
-
-    Draws with one request are left out: there is nothing to compare.
-    """
+    """Requests that were repeated as ``again`` says, two or more by draw, each in the order of its "#number"."""
     by_draw: dict[Draw, list[Request]] = {}
     for request in requests:
         gate = request.get("gate")

@@ -140,10 +140,7 @@ def _pays_at(entry: Crossover, level: float) -> bool:
 
 
 def _of_kind(ladder: Ladder, steps: Sequence[LadderStep], resamples: int, settled: SettledLevel | None) -> Crossover:
-    """The crossover of one prompt kind, with the word of each level.
-
-    ``steps`` are those of the kind; ``settled`` is the A/B test's word on one of its levels, None without one.
-    """
+    """The crossover of one prompt kind, with the word of each level; ``steps`` and ``settled`` are of the kind."""
     levels_planned = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
     measured: dict[float, MeasuredLevel] = {}
     missing: list[MissingLevel] = []

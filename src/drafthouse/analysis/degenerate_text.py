@@ -199,10 +199,7 @@ def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
 def _lost_and_won(
     judged: Mapping[Draw, tuple[Faults, Faults]], draws: Iterable[Draw], index: int
 ) -> tuple[list[Draw], int]:
-    """The draws with a fault in the speculative arm alone, and the number of those with it in the baseline alone.
-
-    ``index`` is that of the fault in `FAULTS`.
-    """
+    """The draws with fault ``index`` in the speculative arm alone, and the number with it in the baseline alone."""
     lost = []
     won = 0
     for draw in draws:
@@ -215,10 +212,7 @@ def _lost_and_won(
 
 
 def _tested_sets(judged: Iterable[Draw], answers: Mapping[Draw, _DrawnTexts]) -> dict[tuple[Draw, ...], str]:
-    """The sets of draws that are tested, with a label: all at one temperature, and each group.
-
-    Equal sets are tested once, under the label of the group.
-    """
+    """The sets of draws to test, with a label: all at one temperature, and each group. Equal sets have the group's."""
     temperatures: dict[str, list[Draw]] = {}
     groups: dict[str, list[Draw]] = {}
     for draw in judged:

@@ -83,12 +83,7 @@ def gather(
         if gate["word"] == FAILED:
             wrong.append(f"wrong output: {gate['said']}")
     invalid = _invalid_reasons(
-        results,
-        resolved,
-        declared=declared,
-        order=order,
-        drafting=drafting,
-        from_files=from_files,
+        results, resolved, declared=declared, order=order, drafting=drafting, from_files=from_files
     )
     if not wrong:
         # Reasons why the speed is unknown; they do not matter if the output is wrong.

@@ -173,10 +173,7 @@ def _drop_unpaired(keyed: Mapping[str, Sequence[Keyed]], notes: list[str]) -> No
 
 
 def _drop_other_lengths(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) -> None:
-    """Drop pairs by position whose prompt lengths differ; if they are too many (`TOLERATED_SHARE`), add to ``invalid``.
-
-    Pairs of unknown length stay.
-    """
+    """Drop pairs by position of unequal known prompt length; above `TOLERATED_SHARE` of them the arms are invalid."""
     compared = 0
     diffs: list[str] = []
     for base, spec in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
@@ -199,10 +196,7 @@ def _drop_other_lengths(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) ->
 
 
 def _result_of_arm(arm: str, runs: Sequence[Run], requests: list[Request]) -> ArmResult:
-    """The result of one arm with these requests.
-
-    Its other fields are those of the first run if Drafthouse wrote the file, else only the files' drafting figures.
-    """
+    """The result of an arm: the fields of the first run if Drafthouse wrote it, else the files' drafting figures."""
     own_result = runs[0].result if runs else None
     if own_result is not None:
         # The numbers of rounds and prompts are those of one file, and the user says which arm it is.

@@ -194,10 +194,7 @@ def judge_summaries(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judg
 
 
 def _repeats(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """The times per token of all runs by prompt kind, in ms.
-
-    A run without summaries by kind counts by the median of its single times, under the kind "".
-    """
+    """The times per token of all runs by prompt kind, in ms; the kind "" has the medians of runs without kinds."""
     by_kind_ms: dict[str, list[float]] = {}
     for run in runs:
         single_ms = list(filter(None, (answer.request.get("tpot_ms") for answer in run.answers)))

@@ -77,10 +77,7 @@ def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
 
 
 def lengths_of(requests: Iterable[Request]) -> dict[tuple[str, str], int]:
-    """By (group, prompt id), the length in tokens at which the answers are compared.
-
-    It is the declared length (``max_tokens``), else the length of the longest answer, and at least 1.
-    """
+    """By (group, prompt id), the common length in tokens: ``max_tokens``, else the longest answer's; at least 1."""
     lengths: dict[tuple[str, str], int] = {}
     for request in requests:
         key = str(request.get("group")), str(request.get("prompt_id"))

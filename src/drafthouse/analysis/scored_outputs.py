@@ -145,10 +145,7 @@ def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]
 
 
 def _text_mismatch(pairs: Sequence[Pair], chance: float) -> list[str]:
-    """A sentence if texts differ from their token ids in the speculative arm more often than in the baseline.
-
-    ``chance`` is the error rate of the test. Empty if they do not.
-    """
+    """A sentence if texts differ from their token ids in the speculative arm significantly more often; else empty."""
     lost = []  # pairs with a mismatch in the speculative arm alone
     won = 0  # pairs with a mismatch in the baseline alone
     for pair in pairs:
@@ -171,10 +168,7 @@ def _mismatches_ids(answers: Sequence[ScoredAnswer]) -> bool:
 
 
 def _unlikely_tokens(pairs: Sequence[Pair], epsilon: float) -> list[str]:
-    """A sentence if answers at temperature 0 have tokens that the target would not have chosen; else empty.
-
-    ``epsilon`` is the allowed gap in nats.
-    """
+    """A sentence if answers at temperature 0 have tokens with a gap above ``epsilon`` (nats); else empty."""
     lost = [pair for pair in pairs if _largest_gap(pair.speculative) > epsilon]
     if len(lost) <= LOST_TO_CHANCE:
         return []
@@ -187,10 +181,7 @@ def _unlikely_tokens(pairs: Sequence[Pair], epsilon: float) -> list[str]:
 
 
 def _lower_likelihood(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str]:
-    """A sentence if the answers at a temperature are significantly less likely than the baseline's own; else empty.
-
-    ``chance`` is the error rate of each of the two tests.
-    """
+    """A sentence if the answers at a temperature are significantly less likely than the baseline's; else empty."""
     drops = []  # how much less likely the speculative arm's answers are than MARGIN allows, in nats
     lost = won = 0  # pairs in which only the speculative arm's, or only the baseline's answers are outliers
     for pair in pairs:
@@ -230,10 +221,7 @@ def _scores_of(pairs: Iterable[Pair], arm: Arm) -> list[ScoredAnswer]:
 
 
 def _side(pairs: Mapping[float, Sequence[Pair]], arm: Arm, epsilon: float) -> GateSide:
-    """An arm's figures: how its answers were scored at each temperature; ``epsilon`` is the allowed gap in nats.
-
-    Only answers at temperature 0 with a larger gap count as not passed.
-    """
+    """An arm's figures by temperature; at temperature 0 answers with a gap above ``epsilon`` (nats) do not pass."""
     parts = []  # of the sentence, by temperature
     examples = []
     total = 0

@@ -209,10 +209,7 @@ def start_effects(
     """
     if len(rounds) < 2 or not anchors:
         return StartEffects(
-            variance=PRIOR_SD**2,
-            freedom=PRIOR_FREEDOM,
-            anchor_noise=0.0,
-            effects={BASELINE: {}, SPECULATIVE: {}},
+            variance=PRIOR_SD**2, freedom=PRIOR_FREEDOM, anchor_noise=0.0, effects={BASELINE: {}, SPECULATIVE: {}}
         )
     log_tpot = []  # by arm, an array with a row per round and a column per anchor
     for arm in (baseline, speculative):
@@ -242,11 +239,7 @@ def start_effects(
     # Never below the prior's share of the pool.
     variance = max(pooled_squares / pooled_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / pooled_freedom)
     return StartEffects(
-        variance=variance,
-        freedom=pooled_freedom,
-        anchor_noise=anchor_noise,
-        effects=effects_by_arm,
-        together=together,
+        variance=variance, freedom=pooled_freedom, anchor_noise=anchor_noise, effects=effects_by_arm, together=together
     )
 
 
@@ -325,10 +318,7 @@ class SumRatio:
 
 
 def sum_ratio(baseline: Mapping[PromptKey, float], speculative: Mapping[PromptKey, float]) -> SumRatio | None:
-    """The ratio of the seconds, given by prompt and summed over the prompts that both arms have; None without any.
-
-    Its variance is that of the delta method.
-    """
+    """The ratio of the seconds, summed over the prompts of both arms; None without any. Variance: delta method."""
     shared_prompts = [prompt for prompt in baseline if prompt in speculative]
     if not shared_prompts:
         return None

@@ -58,10 +58,7 @@ def later_first_token(clock: UserClock) -> str | None:
 
 
 def clocks_text(clock: UserClock) -> str:
-    """The clocks that both arms have, as the end of a sentence; "" without any.
-
-    The first answer token is named only if it differs from the first token.
-    """
+    """The clocks that both arms have, as the end of a sentence; TTFAT only if it differs from TTFT; "" without any."""
     titles = {TTFT: "TTFT", TTFAT: "first answer token", E2EL: f"end to end at {whole(clock['output_tokens'])} tokens"}
     names: list[ClockName] = [TTFT, TTFAT, E2EL]
     first_token = clock[TTFT]
@@ -87,10 +84,7 @@ def _waits(requests: Mapping[str, Sequence[Request]], clock: Clock) -> Waits:
 
 
 def _median_ms(requests: Sequence[Request], clock: Clock) -> float | None:
-    """The median over the prompts of each prompt's median, in ms; None without a value.
-
-    A prompt counts once at each temperature.
-    """
+    """The median over the prompts, per temperature, of each prompt's median, in ms; None without a value."""
     by_prompt: dict[tuple[str, ...], list[float]] = {}
     for request in requests:
         value = clock(request)

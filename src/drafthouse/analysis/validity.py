@@ -99,10 +99,7 @@ def missing_pairs(
     declared: Sequence[str],
     present: Sequence[str],
 ) -> list[str]:
-    """Sentences about declared kinds without requests, requests without a partner, and repeated requests.
-
-    ``present`` has all groups of the results, to name them.
-    """
+    """Sentences about declared kinds without requests, requests without a partner, and repeated requests."""
     texts: list[str] = []
     keys: dict[str, list[RequestKey]] = {}
     measured_kinds: set[str] = set()
@@ -134,10 +131,7 @@ def missing_pairs(
 
 
 def answers_without_tpot(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:
-    """A sentence for each arm with complete answers of declared groups that have no time per output token (TPOT).
-
-    Answers of a gate's prompts need none.
-    """
+    """A sentence for each arm with complete declared answers, none of a gate, that have no time per token (TPOT)."""
     texts: list[str] = []
     for arm, result in results.items():
         without_tpot = []

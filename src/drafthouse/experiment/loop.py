@@ -130,13 +130,7 @@ def _running_arms(resolved: Run, step: PlannedStep, tell: Tell) -> _Arms:
 
     runtime = runtime_of(site["runtime"], site["home"])
     watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
-    return _Arms(
-        endpoints=endpoints,
-        runtime=runtime,
-        watch=watch,
-        gpus=site.get("gpus", ()),
-        progress=progress,
-    )
+    return _Arms(endpoints=endpoints, runtime=runtime, watch=watch, gpus=site.get("gpus", ()), progress=progress)
 
 
 def measure_one_step(

@@ -125,10 +125,7 @@ def decide(
 def _forbidden_by(
     experiment: PlannedExperiment, *, done: int, next_s: float, budget_left_s: float, left_s: float | None
 ) -> str | None:
-    """The reason that forbids another round, or None.
-
-    The reasons in their order: the maximum number of rounds, the budget, the end of a rented machine.
-    """
+    """What forbids another round: the number of rounds, the budget, or a rented machine's end; None if nothing does."""
     if done >= experiment["most_rounds"]:
         if experiment["most_rounds"] == experiment["rounds"]:  # as planned for a budget of 0
             return "no further round is allowed (experiment.budget)"

@@ -74,10 +74,7 @@ class _Reading:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def add_prompt(self, kind: str, prompt_id: str, messages: list[Message], output_tokens: int | None = None) -> None:
-        """Add a prompt, or count it in ``left_out`` if an earlier prompt has the same messages.
-
-        An id that is taken gets a hyphen. ``output_tokens`` None: `DEFAULT_OUTPUT_TOKENS`.
-        """
+        """Add a prompt with a unique id, or count it in ``left_out`` if an earlier prompt has the same messages."""
         text = json.dumps(messages)
         if text in self.texts:
             self.count_left_out("{} left out: the same as an earlier one")

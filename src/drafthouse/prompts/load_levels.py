@@ -128,10 +128,7 @@ def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
 
 
 def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available: Sequence[str]) -> None:
-    """Add to ``findings`` each of ``kinds`` that is not ``available`` in the profile's suites.
-
-    Nothing is checked if no kind is available.
-    """
+    """Add to ``findings`` each of ``kinds`` that is not among the ``available`` ones, if there are any."""
     for index, kind in enumerate(kinds):
         if available and kind not in available:
             findings.add(

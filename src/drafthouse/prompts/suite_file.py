@@ -31,10 +31,7 @@ def suites_file(home: str, suites: Mapping[str, Any]) -> str:
 
 
 def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
-    """The suites ``names`` of a file, in that order.
-
-    Raises DrafthouseError if the file cannot be read, or if the hash in its name is not that of its content.
-    """
+    """The suites ``names`` of a file, in that order. Raises DrafthouseError if it is unreadable or not as hashed."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -255,10 +255,7 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_numb
 
 
 def _gate(ask: PromptEntry, again: Again | None) -> Gate | None:
-    """The gate of a prompt's answers: it checks each answer, compares repeats, or marks a conversation's turn.
-
-    None for a prompt of which none of these holds.
-    """
+    """The gate of a prompt: a check of each answer, a comparison of repeats, a conversation's mark, or None."""
     gate = gate_of(ask)
     if again:
         return {**(gate or {"name": again}), "again": again}

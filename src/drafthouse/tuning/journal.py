@@ -184,11 +184,7 @@ class JournaledTrial:
         outcome = self._trial(task)
         if lost_s:
             # Count the lost time as preparation: it uses up the budget but does not raise planned costs.
-            outcome = replace(
-                outcome,
-                elapsed_s=outcome.elapsed_s + lost_s,
-                prepared_s=outcome.prepared_s + lost_s,
-            )
+            outcome = replace(outcome, elapsed_s=outcome.elapsed_s + lost_s, prepared_s=outcome.prepared_s + lost_s)
         self._journal.done(task, outcome)
         return outcome
 
@@ -220,10 +216,7 @@ def _open_locked(path: Path) -> IO[str]:
 
 
 def _read_lines(path: Path) -> list[Line]:
-    """The journal's valid lines; unreadable ones (damaged, or cut by a kill) are skipped.
-
-    Raises DrafthouseError if the file as a whole cannot be read.
-    """
+    """The journal's valid lines, without damaged or cut ones. Raises DrafthouseError if the file cannot be read."""
     lines: list[Line] = []
     try:
         content = bytes_of(path).decode("utf-8", "replace")

@@ -80,10 +80,7 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
 def _split(
     resolved: ResolvedProfile, kinds: Sequence[str], tune_suite: Suite, full_suites: Mapping[str, Suite]
 ) -> tuple[list[list[Prompt]], list[list[Prompt]], list[str]]:
-    """The prompts of the search and of the final measurement, a list per kind, and a note for each kind that is split.
-
-    The arguments are those of `prompts_for`.
-    """
+    """The prompts of search and final measurement, a list per kind, and a note for each kind that is split."""
     cut_prompts = _by_kind(resolved["suites"])
     all_prompts = _by_kind(full_suites)
     tune_prompts = expand(tune_suite)

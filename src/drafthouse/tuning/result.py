@@ -101,20 +101,12 @@ def judge(result: SearchResult) -> Judgement:
     if outputs["word"] != PASSED:
         sentence += f"; outputs {outputs['word']}: {outputs['said']}"
     return Judgement(
-        word,
-        sentence,
-        over_profile=over_profile,
-        over_baseline=over_baseline,
-        equal_outputs=equal,
-        outputs=outputs,
+        word, sentence, over_profile=over_profile, over_baseline=over_baseline, equal_outputs=equal, outputs=outputs
     )
 
 
 def _word(winner: Candidate, original: Candidate, over_profile: Gain, *, drafted: bool) -> tuple[str, str]:
-    """The word of the judgement and the part of its sentence that gives the speed.
-
-    ``drafted``: the winner drafted a token in the final measurement.
-    """
+    """The word of the judgement, and the speed for its sentence; ``drafted``: the winner drafted a token."""
     speed = f"{times_span(over_profile)} the speed of {original.id}"
     if not drafted:
         return NO_FASTER, f"{speed}, without drafting a token, so speculation is not the cause,"

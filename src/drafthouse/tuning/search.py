@@ -116,10 +116,7 @@ class _Search(SearchState):
             )
 
     def coarse_candidates(self) -> list[Candidate]:
-        """Each family's first K and powers of two, without the original profile.
-
-        The lists of the families are interleaved: first the first candidate of each.
-        """
+        """Each family's first K and powers of two, the families interleaved, without the original profile."""
         by_family = [family.coarse_candidates() for family in self.space.families]
         by_family[0].pop(0)  # the original profile is already measured
         candidates: list[Candidate] = []
@@ -344,10 +341,7 @@ class _Search(SearchState):
         return rounds, ""
 
     def final_trial(self, arm: str, candidate: Candidate, round_number: int, *, arms_left: int) -> Outcome:
-        """Measure one arm of the final measurement; retry a failure once if the time allows.
-
-        ``arms_left`` is the number of arms that the round has left, this one included.
-        """
+        """Measure one of the last ``arms_left`` arms of a round; retry a failure once if the time allows."""
         count = self.space.final_prompts
         for attempt in (1, 2):
             task = Task(

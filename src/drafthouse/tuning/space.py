@@ -53,14 +53,7 @@ def catalogue_space(
     Raises DrafthouseError if the profile does not resolve or its key `tunable` is wrong.
     """
     resolved = resolve(house, name, site, suites, overrides)
-    builder = _SpaceBuilder(
-        house=house,
-        name=name,
-        site=site,
-        suites=suites,
-        base=overrides or {},
-        resolved=resolved,
-    )
+    builder = _SpaceBuilder(house=house, name=name, site=site, suites=suites, base=overrides or {}, resolved=resolved)
     return builder.build()
 
 
@@ -95,10 +88,7 @@ class _SpaceBuilder:
     # --- methods and drafts -----------------------------------------------------------------------
 
     def _methods_and_drafts(self) -> list[tuple[str, str | None]]:
-        """Method and draft of each family: the profile's pair, then pairs without a draft to fetch, then the rest.
-
-        Within the last two, pairs of the profile's method come first.
-        """
+        """Method and draft of each family: the profile's, then those without a draft to fetch, then the others."""
         original = self._original_pair()
         allowed_methods = self.tunable.get("methods")
         pairs: list[tuple[str, str | None]] = []

@@ -79,10 +79,7 @@ class SearchState:
     # --- one trial ------------------------------------------------------------------------------
 
     def measure(self, candidate: Candidate, first: int, count: int, seconds: float | None = None) -> Outcome:
-        """Run a trial of a candidate on ``count`` prompts from index ``first`` on, and record its outcome.
-
-        ``seconds`` limits the trial; None: `_limit_s`.
-        """
+        """Run a trial on ``count`` prompts from index ``first`` on for at most ``seconds``, and record its outcome."""
         record = self.tried.setdefault(candidate.id, CandidateRecord(candidate))
         leader = record
         if self.alive:

@@ -77,10 +77,7 @@ class Family:
         return Candidate(self.id, tokens, settings, overrides)
 
     def coarse_candidates(self) -> list[Candidate]:
-        """The candidate at the first K, then those at powers of two, the nearest to the expected peak first.
-
-        Without a peak, the nearest to the first K.
-        """
+        """The candidate at the first K, then powers of two, nearest to the expected peak (None: the first K) first."""
         powers = [k for k in self.tokens if k & (k - 1) == 0 and k != self.first]
         powers.sort(key=lambda k: (abs(math.log(k / (self.peak or self.first))), k))
         return [self.candidate(k) for k in (self.first, *powers)]
