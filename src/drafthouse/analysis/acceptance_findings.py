@@ -41,9 +41,9 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
     """Findings from the speculative arm's counters over the whole run.
 
     - A lookup (n-gram) gets none: it drafts only what it found in the text, and costs nothing where it finds nothing.
-    - Fewer than `LEAST_DRAFTS` drafts give none. Engines that do not count drafts are judged all the same.
+    - Fewer than `LEAST_DRAFTS` drafts give none; an unknown number is enough.
     - A dead head is the only finding, because it explains the others.
-    - Else: acceptance that collapses, and then a draft that is too deep.
+    - Else: acceptance that collapses, and then, if the drafts are counted, a draft that is too deep.
     """
     method = resolved.get("method") or {}
     drafts = counter_of(speculative, "drafts")

@@ -23,7 +23,7 @@ _SHOWN_CHARACTERS = 120  # a sentence quotes at most so many characters of an an
 
 
 def worse_state(previous: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
-    """The worse of two states with reasons, the previous one if they are equal or there is none yet (None)."""
+    """The worse of two states with reasons: ``previous`` if they are equal, ``state`` if there is no previous one."""
     if previous is None or _BEST_FIRST.index(state[0]) > _BEST_FIRST.index(previous[0]):
         return state
     return previous

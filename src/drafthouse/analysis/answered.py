@@ -72,7 +72,7 @@ def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) ->
 
 
 def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool]:
-    """By (group, prompt id), True if a complete answer has more than reasoning; prompts without one are missing."""
+    """By (group, prompt id) of the complete answers, True if one of them has more than reasoning."""
     answered: dict[tuple[str, str], bool] = {}
     for request in requests:
         if request.get("status") == "ok":

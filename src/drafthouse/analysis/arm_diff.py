@@ -311,7 +311,7 @@ def _prompts_text(prompts: Sequence[str]) -> str:
 
 
 def profile_mismatches(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
-    """The ways in which a result is not that of ``arm`` of a profile, a sentence each; unknown values are none."""
+    """The ways in which a result is not what the profile asks of ``arm``, a sentence each."""
     texts: list[str] = []
     # `drafthouse bench` does not know to which arm a server belongs ("single"): the user assigns the arm in the report.
     if result.get("arm") not in (arm, "single"):

@@ -92,7 +92,8 @@ def points_of_pair(baseline: ArmResult, speculative: ArmResult, tokens: int) -> 
         speedup = paired_ratio(answers_in(baseline, [group_name]), answers_in(speculative, [group_name]))
         if group_name not in disturbed_groups and drafted and accepted is not None and speedup is not None:
             drafts = counter_of(figures, "drafts")
-            counts = counts_of(drafted, accepted, tokens, drafts, float(figures.get("total_output_tokens") or 0))
+            output_tokens = float(figures.get("total_output_tokens") or 0)
+            counts = counts_of(drafted, accepted, most=tokens, drafts=drafts, tokens=output_tokens)
             parts.append(_KindFigures(level, counts, speedup))
     return _points_by_level(parts)
 
@@ -108,7 +109,7 @@ def _counts_of_step(step: LadderStep, tokens: int) -> Counts | None:
     drafts = None
     if acceptance_length and acceptance_length > 1:
         drafts = accepted / (acceptance_length - 1)
-    return counts_of(drafted, accepted, tokens, drafts, _output_tokens(step))
+    return counts_of(drafted, accepted, most=tokens, drafts=drafts, tokens=_output_tokens(step))
 
 
 def _output_tokens(step: LadderStep) -> float | None:
@@ -142,4 +143,4 @@ def _pooled_point(level: float, parts: Sequence[_KindFigures]) -> Point:
         speeds = part.speedup["gain"], part.speedup["high"], part.speedup["low"]
         costs.append([cost_of(part.counts, speed) for speed in speeds])
     cost, low, high = np.average(np.array(costs), axis=0, weights=weights)
-    return Point(level, float(cost), float(low), float(high), drafted)
+    return Point(level, cost=float(cost), low=float(low), high=float(high), drafted=drafted)

@@ -160,7 +160,7 @@ def estimate_speedup(
     if len(rounds) > 1:
         anchors = [prompt for prompt, prompt_rounds in shared_rounds.items() if len(prompt_rounds) == len(rounds)]
     starts = start_effects(baseline, speculative, anchors, rounds, together=together)
-    gains = prompt_gains(baseline, speculative, shared_rounds, set(anchors), starts)
+    gains = prompt_gains(baseline, speculative, shared_rounds, anchors=set(anchors), starts=starts)
     by_kind = _prompts_by_kind(gains, kinds)
     kind_count = len(by_kind)
     means: dict[str, float] = {}
@@ -346,7 +346,7 @@ def mean_ratio(logs: Sequence[float], low_tail: float = LOW_TAIL, high_tail: flo
         return None
     mean = sum(logs) / n
     if n == 1:
-        return ratio_of(mean, mean, mean, 1, enough=False)
+        return ratio_of(mean, low=mean, high=mean, prompts=1, enough=False)
     standard_error = math.sqrt(sum((log - mean) ** 2 for log in logs) / (n - 1) / n)
     low = mean - t_quantile(low_tail, n - 1) * standard_error
     high = mean + t_quantile(high_tail, n - 1) * standard_error

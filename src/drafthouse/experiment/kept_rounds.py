@@ -104,8 +104,8 @@ def progress_of(resolved: Run, files: Container[str], note: RoundsNote | None) -
 
     - No decision (None): results of all arms mean that an earlier version finished; else the planned first rounds are
       to be measured.
-    - A decision that is missing after the last round, or was made under other settings (a change of the budget): the
-      measured rounds are complete or completed, and then judged again.
+    - A decision that is missing after the last round, or was made under other settings (a change of the budget): what
+      is missing of the measured rounds is to be measured, and they are judged again.
     - A current decision for a further round: the rounds up to that one are to be measured.
     - A current decision against one: over, if the results of all arms are stored.
     """

@@ -157,7 +157,10 @@ def measure_one_step(
     arms = _running_arms(resolved, step, tell)
     # Disk space is reserved first, because a full disk at the end would lose the whole step.
     with reserved_space(path):
-        measured = _read_step(part) if part.exists() else _measure(resolved, step, arms, request_timeout_s, wait_s)
+        if part.exists():
+            measured = _read_step(part)
+        else:
+            measured = _measure(resolved, step, arms, request_timeout_s=request_timeout_s, wait_s=wait_s)
         if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
             write_json(part, measured)
             _measure_ladder(resolved, step["round"], arms, request_timeout_s, tell)
@@ -168,7 +171,7 @@ def measure_one_step(
     return path
 
 
-def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: float, wait_s: float) -> StepResult:
+def _measure(resolved: Run, step: PlannedStep, arms: _Arms, *, request_timeout_s: float, wait_s: float) -> StepResult:
     """Measure the step after waiting for a quiet machine; add the engines' descriptions and the step's seconds."""
     experiment = resolved["experiment"]
     home = resolved["site"]["home"]
@@ -360,7 +363,9 @@ def _measure_ladder(resolved: Run, round_number: int, arms: _Arms, request_timeo
     experiment = resolved["experiment"]
     path = Path(resolved["result_dir"], "ladder.json")
     suites = read_suites(resolved["suites_file"], experiment["suites"])
-    plan = plan_of(experiment["ladder"], suites, experiment["once"], [round_number], request_timeout_s)
+    plan = plan_of(
+        experiment["ladder"], suites, once=experiment["once"], rounds=[round_number], timeout_s=request_timeout_s
+    )
     file = LadderFile(path, heading(plan, resolved["profile"], resolved["key"]))
 
     def show_step(step: LadderStep) -> None:

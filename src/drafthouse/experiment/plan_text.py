@@ -98,7 +98,7 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
     site = resolved["site"]
     rounds = experiment["rounds"]
     arms = len(resolved["arms"])
-    answers = arms * sum(round_load(resolved, round_number, []).answers for round_number in range(1, rounds + 1))
+    answers = arms * sum(round_load(resolved, round_number, later=[]).answers for round_number in range(1, rounds + 1))
     minutes = minutes_of(resolved)
     lines = [
         f"rounds     {rounds} at first: {rounds * arms} starts (each {shown_time(engine['ready_timeout_s'])} at most),"
@@ -133,7 +133,8 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
     """The lines about the load sweep: its longest duration, and kinds with too few prompts for a verdict."""
     experiment = resolved["experiment"]
     suites = [resolved["suites"][name] for name in experiment["suites"]]
-    kinds = plan_of(ladder, suites, experiment["once"], [], 0.0).kinds
+    # Of the plan only the kinds count here, which depend on neither rounds nor time limit.
+    kinds = plan_of(ladder, suites, once=experiment["once"], rounds=[], timeout_s=0.0).kinds
     levels = ", ".join(map(shown_level, ladder["levels"]))
     duration = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
     lines = [
@@ -193,7 +194,7 @@ def _memory(resolved: ResolvedProfile, columns: int) -> str:
     )
     if is_upper_bound:
         notes += "; the KV cache is an upper bound, as the model's config.json was not understood whole"
-    return f"{table(head, rows, columns)}\n{_wrapped(notes, 0, columns)}"
+    return f"{table(head, rows, columns)}\n{_wrapped(notes, indent=0, columns=columns)}"
 
 
 def _downloads(resolved: ResolvedProfile, columns: int) -> str:

@@ -54,8 +54,7 @@ class RoundLoad:
 def minutes_of(resolved: ResolvedProfile) -> Minutes:
     """The minutes of a verdict at the decode limit, with answers of full length and without the load sweep."""
     more_rounds = resolved["experiment"]["most_rounds"] - FIRST_ROUNDS
-    # In the worst case there is no gain (1.0).
-    worst = gain_minutes(resolved, 1.0, ("many",) * more_rounds)
+    worst = gain_minutes(resolved, gain=1.0, later=("many",) * more_rounds)  # a gain of 1.0 is none
     return {
         **gain_minutes(resolved, GAIN, LATER),
         "small_gain": gain_minutes(resolved, SMALL_GAIN, SMALL_LATER),

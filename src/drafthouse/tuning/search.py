@@ -136,7 +136,7 @@ class _Search(SearchState):
                 continue
             if not self.affords(1, self.size):
                 return
-            self.measure(candidate, 0, self.size)
+            self.measure(candidate, first=0, count=self.size)
             self.alive = self.survivors([candidate])
         for _ in range(1, _RUNGS):
             self.alive = self.better_half()
@@ -145,7 +145,7 @@ class _Search(SearchState):
                 return
             self.log(f"the better {len(self.alive)} on {count} more prompts")
             for record in list(self.alive):
-                self.measure(record.candidate, self.size, count)
+                self.measure(record.candidate, first=self.size, count=count)
             self.alive = self.survivors()
             self.size += count
 
@@ -185,7 +185,7 @@ class _Search(SearchState):
                 if not self.affords(1, count):
                     self.unrefined = True
                     return
-                self.measure(candidate, 0, count)
+                self.measure(candidate, first=0, count=count)
             self.alive = self.survivors(candidates)
         self.unrefined = False
 
@@ -197,7 +197,7 @@ class _Search(SearchState):
                 continue
             if not self.affords(1, count):
                 return
-            self.measure(candidate, 0, count)
+            self.measure(candidate, first=0, count=count)
             self.alive = self.survivors([candidate])
             if self.leader() == candidate:
                 self.refine()
@@ -244,7 +244,7 @@ class _Search(SearchState):
                 candidate = self.space.family(leader.family).candidate(leader.tokens, tuple(settings.items()))
                 if not self.affords(1, count):
                     return
-                self.measure(candidate, 0, count)
+                self.measure(candidate, first=0, count=count)
                 self.alive = self.survivors([candidate])
 
     def play_off(self) -> None:
@@ -260,7 +260,7 @@ class _Search(SearchState):
                 return
             self.log(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, measured again")
             for record in close:
-                self.measure(record.candidate, 0, self.space.prompts)
+                self.measure(record.candidate, first=0, count=self.space.prompts)
             self.alive = self.survivors()
 
     def decide(self) -> tuple[Candidate, str]:
@@ -292,7 +292,7 @@ class _Search(SearchState):
         if self.failures < 2 or not self.fits(1, count):
             return False
         self.log("the last trials failed: measuring the profile as it stands again")
-        self.measure(self.space.original, 0, count)
+        self.measure(self.space.original, first=0, count=count)
         if self.tried[self.space.original.id].out:
             raise self.nothing_runs_error()
         return True

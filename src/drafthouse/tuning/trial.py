@@ -213,7 +213,9 @@ class _Trial:
                 outputs[_pair(request)] = _fingerprint(request)
             if tpot := _tpot(request):
                 tpot_ms[_pair(request)] = tpot
-        acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
+        acceptance = None
+        if self.requests:
+            acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], log=None)
         draft_tokens = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
         acceptance_length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
         if failed:
