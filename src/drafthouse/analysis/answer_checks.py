@@ -1,6 +1,7 @@
-"""Checks a single answer by its request's gate, the test of outputs that the request belongs to. Pure.
+"""Checks a single answer by the gate of its request. A gate is a test of the outputs that some requests belong to.
 
 A right answer is JSON of a schema, calls the right tools, or has the needle: words hidden in a long prompt.
+A state with its reason is the pair (RIGHT, ""), (WRONG, why) or (OPEN, why).
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ RIGHT, WRONG, OPEN = "right", "wrong", "open"
 """States of an answer; OPEN: undecided, mostly because the output length limit cut it off."""
 
 _BEST_FIRST = (RIGHT, OPEN, WRONG)  # `worse_state` takes the later of two
-_SHOWN_CHARACTERS = 120  # of an answer that a sentence quotes
+_SHOWN_CHARACTERS = 120  # a sentence quotes at most so many characters of an answer
 
 
 def worse_state(previous: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
-    """The worse of two (state, why) pairs of a prompt's answers, the previous one if equal (None: there is none)."""
+    """The worse of two states with reasons: ``previous`` if they are equal, ``state`` if there is no previous one."""
     if previous is None or _BEST_FIRST.index(state[0]) > _BEST_FIRST.index(previous[0]):
         return state
     return previous
 
 
 def check_answer(request: Request) -> tuple[str, str]:
-    """The state of an answer by the gate of its request (RIGHT, WRONG, OPEN), and why unless RIGHT."""
+    """The state of an answer by the gate of its request, and the reason.
+
+    An answer that the server refused or left empty is WRONG, whatever its gate; an unknown gate gives OPEN.
+    """
     if refused_or_empty(request):
         return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
     gate = request.get("gate")
@@ -40,7 +44,11 @@ def check_answer(request: Request) -> tuple[str, str]:
 
 
 def _check_value(text: str, schema: JsonSchema, request: Request) -> tuple[str, str]:
-    """The state of a JSON text by a schema, and why ("" if RIGHT)."""
+    """The state of a JSON text by a schema, and the reason.
+
+    A text that ends too early is OPEN if the output length limit cut it off. Other text that is no JSON or that does
+    not fit the schema is WRONG.
+    """
     try:
         problem = why_not(read_json(text), schema)
     except ValueError as error:
@@ -58,6 +66,12 @@ def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
 
 
 def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
+    """The state of an answer's tool calls, and the reason.
+
+    - Without a call: WRONG if the gate requires a tool and the answer was not cut off, else OPEN.
+    - The first call that is not RIGHT decides.
+    - Calls that are all RIGHT, but not the required tool among them: WRONG.
+    """
     tool_calls = request.get("tool_calls") or []
     required_tool = gate.get("tool")
     if not tool_calls:
@@ -76,7 +90,9 @@ def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
 
 
 def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], request: Request) -> tuple[str, str]:
-    name, arguments = str(call.get("name")), str(call.get("arguments") or "")
+    """The state of one call and the reason; ``tools`` has the schemas of the arguments by tool."""
+    name = str(call.get("name"))
+    arguments = str(call.get("arguments") or "")
     if name not in tools:
         return WRONG, f"called {name!r}, which is not one of the tools"
     # Some servers send an empty string for a call without arguments. A schema may omit that arguments are an object.
@@ -87,6 +103,7 @@ def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], request: Reques
 
 
 def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
+    """RIGHT if the answer has the needle, OPEN if it is empty because it was cut off, else WRONG; and the reason."""
     # The reasoning does not count: it often quotes the searched text.
     text = str(request.get("text") or "")
     needle = str(gate.get("contains") or "")
@@ -111,7 +128,7 @@ def was_cut(request: Request) -> bool:
 
 
 def excerpt(text: object) -> str:
-    """The first characters of a text on one line, to quote in a sentence."""
+    """The first characters of a text on one line, to quote in a sentence; "(nothing)" for a blank text."""
     line = " ".join(str(text or "").split())
     if len(line) > _SHOWN_CHARACTERS:
         return f"{line[:_SHOWN_CHARACTERS]}…"

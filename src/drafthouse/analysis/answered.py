@@ -15,7 +15,7 @@ from ..core.format import count
 from .measured import answers_in
 from .paired_tests import losses_chance
 
-#: Significance level of `answers_lost`: below it, speculation is why the prompts are no longer answered.
+#: Significance level of `answers_lost`: losses that are less probable by chance are put down to speculation.
 LOST_CHANCE = 0.01
 
 
@@ -52,8 +52,8 @@ def is_answered(request: Request) -> bool:
 def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) -> str | None:
     """A sentence if the speculative arm lost more prompts than chance explains (`LOST_CHANCE`), else None."""
     baseline_answered, speculative_answered = _answered_prompts(baseline), _answered_prompts(speculative)
-    lost = []
-    won = pairs = 0
+    lost = []  # prompts that only the baseline answered
+    won = pairs = 0  # prompts that only the speculative arm answered, and prompts that are complete in both arms
     for prompt in baseline_answered:
         if prompt not in speculative_answered:
             continue  # it has no complete answer in that arm, which another check reports
@@ -63,14 +63,16 @@ def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) ->
         won += speculative_answered[prompt] and not baseline_answered[prompt]
     if losses_chance(len(lost), won, pairs) >= LOST_CHANCE:
         return None
+    answered_count = sum(baseline_answered.values())
+    _, first_lost_id = lost[0]
     return (
-        f"{len(lost)} of the {count(sum(map(bool, baseline_answered.values())), 'prompt')} that the baseline answers "
-        f"get reasoning but no answer in the speculative arm (first {lost[0][1]})"
+        f"{len(lost)} of the {count(answered_count, 'prompt')} that the baseline answers "
+        f"get reasoning but no answer in the speculative arm (first {first_lost_id})"
     )
 
 
 def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool]:
-    """By (group, prompt id), True if the arm answered the prompt in at least one round."""
+    """By (group, prompt id) of the complete answers, True if one of them has more than reasoning."""
     answered: dict[tuple[str, str], bool] = {}
     for request in requests:
         if request.get("status") == "ok":
@@ -80,7 +82,7 @@ def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool
 
 
 def unanswered(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
-    """One sentence if the baseline gave only reasoning on ``groups``, so that no work was measured; else no entry."""
+    """One sentence if the baseline gave only reasoning on ``groups``, so that no work was measured; else empty."""
     requests = answers_in(results["baseline"], groups)
     with_reasoning = sum(bool(thought_of(request).strip()) for request in requests)
     # Complete answers without reasoning and without an answer are from imported files that have no texts.

@@ -18,9 +18,9 @@ from ..bench.result_types import ArmResult
 from ..core.format import count, first_names, listing
 from ..profiles.resolved_types import File, ResolvedArm, ResolvedProfile
 
-# Speculation flags of vLLM (also before 0.8.3), llama.cpp (also before its --spec-* names) and SGLang. A missing flag
-# makes comparable arms look different; a flag too many hides a difference. `--per-request-spec-decode-metrics` only
-# measures, so it is not a speculation flag.
+# Speculation flags of vLLM (also before 0.8.3), llama.cpp (also before its --spec-* names) and SGLang. A flag that is
+# missing here makes comparable arms look different; a flag too many hides a difference.
+# `--per-request-spec-decode-metrics` only measures, so it is not a speculation flag.
 SPECULATION_FLAG = re.compile(
     r"^(?:--speculative-.+|-sc|--spec-.+|--num-speculative-tokens|--ngram-.+"
     r"|--model-draft|-md|--draft|--draft-.+|--hf-repo-draft|-hfd|-hfrd|--.+-draft|--.+-draft-.+"
@@ -28,8 +28,10 @@ SPECULATION_FLAG = re.compile(
 )
 # Speculation keys of YAML and JSON configurations (TensorRT-LLM, vLLM --config).
 SPECULATION_KEYS = frozenset({"speculative_config", "speculative-config", "speculative_model"})
+#: The beginning of a flag on a command line; "-1" is a value.
 FLAG = re.compile(r"^--?[A-Za-z]")
 
+#: The beginning of a sentence about a difference.
 DIFFER = "the arms differ in more than speculation"
 # Keys of a result that must be equal in both arms.
 SAME_IN_BOTH = (
@@ -44,6 +46,7 @@ SAME_IN_BOTH = (
 )
 # Client settings that must be equal; the number of the first round and the order of the arms may differ.
 SETTINGS = ("temperatures", "seed", "ignore_eos", "timeout_s", "warmups", "kinds")
+# Keys of a result's `engine` that must be equal; `..._answered` is what the server itself reported.
 ENGINE_IDENTITY = ("id", "version", "version_answered", "max_model_len_answered", "runtime")
 # Keys that identify a machine. The other readings (clocks, load, temperature) are its state: they change during a
 # run, so reports show them and no comparison uses them.
@@ -61,6 +64,7 @@ MACHINE_IDENTITY = frozenset(
         "memory_total_bytes",
     }
 )
+# Keys that are skipped with all that they contain: readings after the arm began, and the programs on the GPUs.
 MACHINE_STATE = frozenset({"after", "groups", "gpu_processes"})
 
 
@@ -72,10 +76,11 @@ def is_speculation(flag: str, value_counts: Mapping[str, int] | None = None) -> 
 def strip_speculation_argv(tokens: Sequence[str], value_counts: Mapping[str, int] | None = None) -> list[str]:
     """An argument list without its speculation flags and their values.
 
-    ``value_counts`` has the number of values of each such flag; without it a flag has at most one.
+    ``value_counts`` has the number of values of each such flag; without it (None) the name decides (`is_speculation`),
+    and a flag has at most one value. A value that is attached (``--flag=value``) goes with its flag.
     """
     kept_tokens: list[str] = []
-    values_left = 0
+    values_left = 0  # tokens to drop as values of the last speculation flag
     for token in tokens:
         if FLAG.match(token):
             name, _, attached = token.partition("=")
@@ -111,8 +116,11 @@ def _strip_speculation_yaml(data: Any, value_counts: Mapping[str, int] | None) -
 def comparable_lines(path: str, content: str, value_counts: Mapping[str, int] | None = None) -> list[str]:
     """The content of a rendered file without speculation, as lines or words to compare.
 
-    YAML and JSON are compared by content, shell scripts by their words (a flag may stand on any line), and other files
-    line by line. Comments are ignored. ``value_counts`` is the number of values by speculation flag, None if unknown.
+    - YAML and JSON: by content. If the text cannot be parsed: its lines with comments and speculation.
+    - Shell scripts: by their words, because a flag may stand on any line. If a quote is open: their lines.
+    - Other files: their lines.
+
+    Comments are left out. ``value_counts`` is the number of values by speculation flag, None if unknown.
     """
     if path.endswith((".yml", ".yaml", ".json")):
         try:
@@ -130,7 +138,10 @@ def comparable_lines(path: str, content: str, value_counts: Mapping[str, int] | 
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The differing runs of two lists as (before, after), each with the flag in front of it, which names the value."""
+    """The differing runs of two lists, each as two texts: (in ``before``, in ``after``); "nothing" where it is missing.
+
+    If a flag stands in front of a run, it is part of the text, because it says what the value is.
+    """
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for operation, i1, i2, j1, j2 in matcher.get_opcodes():
         if operation != "equal":
@@ -141,10 +152,7 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _declared_speculation_flags(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None:
-    """The speculation flags that the resolved profile declares, with the number of values of each.
-
-    None if no arm declares its flags.
-    """
+    """The declared speculation flags, with the number of values of each; None if no arm declares its flags."""
     value_counts: dict[str, int] = {}
     declared = False
     for arm in arms.values():
@@ -156,6 +164,7 @@ def _declared_speculation_flags(arms: Mapping[str, ResolvedArm]) -> dict[str, in
 
 
 def _environment_of(arm: ResolvedArm) -> dict[str, str]:
+    """The environment variables of an arm's server."""
     # An earlier version used the key `env`.
     old_environment: dict[str, str] = dict(arm).get("env") or {}  # type: ignore[assignment]
     return arm.get("environment") or old_environment
@@ -186,12 +195,18 @@ def file_differences(resolved: ResolvedProfile) -> list[str]:
         after = comparable_lines(path, str(spec[path].get("content", "")), value_counts)
         for removed, added in _changes(before, after):
             texts.append(f"{DIFFER}: {path} has {removed!r} in baseline and {added!r} in speculative")
-    env_a, env_b = _environment_of(arms["baseline"]), _environment_of(arms["speculative"])
-    return texts + _unequal("the environment variable ", env_a, env_b, sorted({**env_a, **env_b}), "not set")
+    env_a = _environment_of(arms["baseline"])
+    env_b = _environment_of(arms["speculative"])
+    names = sorted(env_a.keys() | env_b.keys())
+    return texts + _unequal("the environment variable ", env_a, env_b, names, missing="not set")
 
 
 def _files_by_part(files: Sequence[File]) -> dict[str, File]:
-    """Files by path. A file whose path differs between the arms goes by its part, in its key and in all contents."""
+    """Files by name, to compare them between the arms.
+
+    A file with a ``part`` ("config") has another path in each arm. Its name is the part with the extension of the path,
+    and the part replaces the path in the contents of all files. The name of any other file is its path.
+    """
     parts = {str(file["path"]): str(file["part"]) for file in files if "part" in file}
     files_by_name: dict[str, File] = {}
     for file in files:
@@ -199,13 +214,18 @@ def _files_by_part(files: Sequence[File]) -> dict[str, File]:
         for path, part in parts.items():
             content = content.replace(path, part)
         name = str(file["path"])
-        extension = f".{name.rpartition('.')[2]}"
-        files_by_name[parts[name] + extension if name in parts else name] = {**file, "content": content}
+        if name in parts:
+            extension = name.rpartition(".")[2]
+            name = f"{parts[name]}.{extension}"
+        files_by_name[name] = {**file, "content": content}
     return files_by_name
 
 
 def machine_identity(machine: object, path: str = "") -> dict[str, object]:
-    """The values that identify a machine, by dotted path, as read when the arm began."""
+    """The values of `MACHINE_IDENTITY` by dotted path ("gpus[0].uuid"), as read when the arm began.
+
+    ``machine`` is a reading of a machine, or in the recursion a part of one at ``path``.
+    """
     identity: dict[str, object] = {}
     if isinstance(machine, Mapping):
         for key, value in machine.items():
@@ -213,7 +233,7 @@ def machine_identity(machine: object, path: str = "") -> dict[str, object]:
                 continue
             leaf_path = f"{path}.{key}".removeprefix(".")
             if leaf_path == "before":
-                leaf_path = ""
+                leaf_path = ""  # the reading when the arm began; `MACHINE_STATE` skips the later ones
             if isinstance(value, Mapping | list):
                 identity |= machine_identity(value, leaf_path)
             elif str(key) in MACHINE_IDENTITY:
@@ -227,41 +247,53 @@ def machine_identity(machine: object, path: str = "") -> dict[str, object]:
 def _unequal(
     prefix: str, base: Mapping[str, object], spec: Mapping[str, object], names: Iterable[str], missing: object = None
 ) -> list[str]:
-    """A sentence for each of ``names`` whose values differ; ``prefix`` precedes the name in the sentence."""
+    """A sentence for each of ``names`` whose values differ; ``prefix`` precedes it, ``missing`` is an absent value."""
     texts = []
     for name in names:
-        values = base.get(name, missing), spec.get(name, missing)
-        if values[0] != values[1]:
-            texts.append(_two_values_text(f"{prefix}{name}", repr(values[0]), repr(values[1])))
+        base_value = base.get(name, missing)
+        spec_value = spec.get(name, missing)
+        if base_value != spec_value:
+            texts.append(_two_values_text(f"{prefix}{name}", repr(base_value), repr(spec_value)))
     return texts
 
 
 def result_differences(baseline: ArmResult, speculative: ArmResult) -> list[str]:
     """The differences in how the two results were measured, a sentence each."""
-    engines = baseline.get("engine") or {}, speculative.get("engine") or {}
-    server_a, server_b = engines[0].get("settings_answered") or {}, engines[1].get("settings_answered") or {}
-    machine_a, machine_b = machine_identity(baseline.get("machine")), machine_identity(speculative.get("machine"))
+    engine_a = baseline.get("engine") or {}
+    engine_b = speculative.get("engine") or {}
+    server_a = engine_a.get("settings_answered") or {}
+    server_b = engine_b.get("settings_answered") or {}
+    machine_a = machine_identity(baseline.get("machine"))
+    machine_b = machine_identity(speculative.get("machine"))
     texts = [
         *_unequal("", baseline, speculative, SAME_IN_BOTH),
-        *_unequal("engine ", *engines, ENGINE_IDENTITY),
+        *_unequal("engine ", engine_a, engine_b, ENGINE_IDENTITY),
         # A setting that only one server reports is no known difference.
         *_unequal("the servers' own answer of ", server_a, server_b, [name for name in server_a if name in server_b]),
         *_unequal("setting ", baseline.get("settings") or {}, speculative.get("settings") or {}, SETTINGS),
         *_unequal("machine ", machine_a, machine_b, sorted(machine_a.keys() | machine_b.keys())),
     ]
+    return texts + _request_differences(baseline, speculative)
+
+
+def _request_differences(baseline: ArmResult, speculative: ArmResult) -> list[str]:
+    """The differences between the requests that both arms sent, a sentence for each kind of difference."""
+    # One dict per arm: (group, prompt id) -> labels, and (round, group, prompt id) -> input tokens.
     labels: list[dict[Any, Any]] = [{}, {}]
     tokens_in: list[dict[Any, Any]] = [{}, {}]
     for index, result in enumerate((baseline, speculative)):
         for r in result.get("requests") or []:
-            group, prompt = r.get("group"), r.get("prompt_id")
+            group = r.get("group")
+            prompt = r.get("prompt_id")
             labels[index][group, prompt] = r.get("suite"), r.get("kind"), r.get("temperature")
             # Imported files may lack token counts.
             if r.get("status") == "ok" and r.get("input_tokens") is not None:
                 tokens_in[index][r.get("round"), group, prompt] = r["input_tokens"]
+    texts = []
     if changed := _differing_prompts(*labels):
         texts.append(f"{DIFFER}: suite, kind or temperature of {_prompts_text(changed)} is not the same in both")
     if miscounted := _differing_prompts(*tokens_in):
-        prompts = _prompts_text(list(dict.fromkeys(miscounted)))
+        prompts = _prompts_text(list(dict.fromkeys(miscounted)))  # a prompt may be miscounted in several rounds
         texts.append(
             f"{DIFFER}: the servers counted different input tokens for {prompts}, so they did not see the same text"
         )
@@ -279,20 +311,25 @@ def _prompts_text(prompts: Sequence[str]) -> str:
 
 
 def profile_mismatches(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
-    """The mismatches between a result and this arm of this resolved profile, a sentence each."""
+    """The ways in which a result is not what the profile asks of ``arm``, a sentence each."""
     texts: list[str] = []
-    # `drafthouse bench` does not know to which arm a server is ("single"): the user assigns the arm in the report.
+    # `drafthouse bench` does not know to which arm a server belongs ("single"): the user assigns the arm in the report.
     if result.get("arm") not in (arm, "single"):
         texts.append(f"the result given as {arm} is from the arm {result.get('arm')!r}")
-    profiles, keys = (result.get("profile"), resolved.get("profile")), (result.get("key"), resolved.get("key"))
-    for name, (measured_for, requested) in (("profile", profiles), ("key", keys)):
+    identities = (
+        ("profile", result.get("profile"), resolved.get("profile")),
+        ("key", result.get("key"), resolved.get("key")),
+    )
+    for name, measured_for, requested in identities:
         if measured_for and requested and measured_for != requested:
             texts.append(f"{arm} was measured for {name} {measured_for!r}, not for {requested!r}")
     experiment = resolved.get("experiment") or {}
-    concurrency, measured_at = experiment.get("concurrency"), result.get("max_concurrency")
+    concurrency = experiment.get("concurrency")
+    measured_at = result.get("max_concurrency")
     if concurrency is not None and measured_at != concurrency:
         texts.append(f"{arm} was measured with concurrency {measured_at!r}, but the profile asks for {concurrency!r}")
-    planned, rounds = experiment.get("rounds"), result.get("rounds")
+    planned = experiment.get("rounds")
+    rounds = result.get("rounds")
     # The experiment may have added rounds until the verdict stood, so more are fine.
     if planned is not None and not (isinstance(rounds, int) and rounds >= planned):
         texts.append(f"{arm} was measured with rounds {rounds!r}, but the profile asks for {planned!r}")

@@ -3,7 +3,9 @@
 A gate is a test whether the outputs are right. A prompt is repeated with its prefix in the cache (``warm``), streamed
 and then not (``streams``), or in all slots at once (``slots``); a slot is the server's place for one running request.
 Some faults show only then: a wrong cached block, drafts read from another slot, a tool call lost in a stream. The
-speculative arm fails only where the baseline, the arm without speculation, passes. A draw is one prompt in one round.
+speculative arm fails only where the baseline, the arm without speculation, passes.
+
+A draw is one prompt in one round, and an answer to it is RIGHT, WRONG or OPEN (`answer_checks.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ Draw = tuple[int, str, str]
 
 
 def repeated_requests(requests: Iterable[Request], again: Again) -> dict[Draw, list[Request]]:
-    """Requests of prompts that were repeated as ``again`` says, by draw, each in the order of their "#number"."""
+    """Requests that were repeated as ``again`` says, two or more by draw, each in the order of its "#number"."""
     by_draw: dict[Draw, list[Request]] = {}
     for request in requests:
         gate = request.get("gate")
@@ -54,7 +56,7 @@ def repeated_requests(requests: Iterable[Request], again: Again) -> dict[Draw, l
 
 
 def consistency_states(requests: Iterable[Request], again: Again) -> dict[Prompt, tuple[str, str]]:
-    """By prompt, whether its answers agree: RIGHT, WRONG or OPEN, with the reason unless RIGHT."""
+    """By prompt, whether its answers in a round agree: the worst state over rounds and repeats, and the reason."""
     states: dict[Prompt, tuple[str, str]] = {}
     for (_, group, prompt_id), (first, *repeats) in repeated_requests(requests, again).items():
         state = states.get((group, prompt_id), (RIGHT, ""))
@@ -65,20 +67,35 @@ def consistency_states(requests: Iterable[Request], again: Again) -> dict[Prompt
 
 
 def _consistency(first: Request, repeat: Request, again: Again) -> tuple[str, str]:
-    """RIGHT, WRONG or OPEN for a repeated answer against the first one, and the reason unless RIGHT."""
+    """Whether a repeated answer agrees with the first one, and the reason.
+
+    The first case that applies decides:
+
+    - a request that was refused, empty or not answered: `_state_without_answer`;
+    - ``streams``, and no tool call in either answer: OPEN;
+    - reasoning alone in both: OPEN;
+    - equal answers, apart from reasoning: RIGHT;
+    - answers that are equal up to the output length limit: OPEN;
+    - ``warm``, and both answers pass their gate: RIGHT;
+    - different reasoning, and both answers pass their gate: OPEN;
+    - else WRONG.
+    """
     for request in (first, repeat):
         if refused_or_empty(request) or request.get("status") != "ok":
             return _state_without_answer(request)
     if again == STREAMS and not first.get("tool_calls") and not repeat.get("tool_calls"):
         return OPEN, f"no call in either answer: {excerpt(first.get('text'))}"
-    first_answer, repeat_answer = _canonical_answer(first), _canonical_answer(repeat)
+    first_answer = _canonical_answer(first)
+    repeat_answer = _canonical_answer(repeat)
     if first_answer == repeat_answer == "":
         return OPEN, "reasoning but no answer"
     if first_answer == repeat_answer:
         return RIGHT, ""
     if (was_cut(first) or was_cut(repeat)) and repeat_answer.startswith(first_answer[: len(repeat_answer)]):
         return OPEN, "cut off by the output length limit"  # equal up to the cut, which hides the rest
-    both_right = check_answer(first)[0] == check_answer(repeat)[0] == RIGHT
+    first_state, _ = check_answer(first)
+    repeat_state, _ = check_answer(repeat)
+    both_right = first_state == repeat_state == RIGHT
     if both_right and again == WARM:
         # Both hold the expected words in different sentences: numerical noise, and no lost context.
         return RIGHT, ""
@@ -92,7 +109,7 @@ def _consistency(first: Request, repeat: Request, again: Again) -> tuple[str, st
 def _state_without_answer(request: Request) -> tuple[str, str]:
     """WRONG if the server refused the request or answered nothing, else OPEN; and the reason."""
     if refused_or_empty(request):
-        return WRONG, check_answer(request)[1]
+        return check_answer(request)  # WRONG for such a request
     return OPEN, f"not answered: {request.get('error') or request.get('status')}"
 
 
@@ -103,6 +120,7 @@ def _canonical_answer(request: Request) -> str:
 
 
 def _canonical_arguments(call: ToolCall) -> str:
+    """The arguments of a call as JSON with sorted keys, or unchanged if they are no JSON."""
     try:
         return json.dumps(read_json(call.get("arguments") or "{}"), sort_keys=True)
     except ValueError:
@@ -114,11 +132,11 @@ def _canonical_arguments(call: ToolCall) -> str:
 
 @dataclass(frozen=True)
 class Hits:
-    """Input tokens of the ``repeated`` prompts, and those ``cached`` in the prefix cache; ``source`` reports them."""
+    """How much of the repeated prompts came from the prefix cache."""
 
-    cached: int
-    repeated: int
-    source: str
+    cached: int  # input tokens that the cache held
+    repeated: int  # input tokens of all repeated requests
+    source: str  # who reports ``cached``, as part of a sentence
 
     @property
     def enough(self) -> bool:
@@ -133,11 +151,12 @@ class Hits:
 def prefix_hits(result: ArmResult) -> Hits | None:
     """Prefix-cache hits of the repeated prompts; None where neither the answers nor the engine's counters report them.
 
-    Answers report them as `usage.prompt_tokens_details.cached_tokens` or llama.cpp's
-    `timings.cache_n`. Counters are read before and after each group of prompts.
+    Answers come first: they report `usage.prompt_tokens_details.cached_tokens` or llama.cpp's `timings.cache_n`.
+    Counters are read before and after each group of prompts.
     """
     requests_by_draw = repeated_requests(requests_of(result), WARM)
-    input_tokens, cached_by_answers = 0, []
+    input_tokens = 0
+    cached_by_answers: list[int] = []
     # The first request of a prompt fills the cache, so only its repeats can hit it.
     for _, *repeats in requests_by_draw.values():
         for request in repeats:
@@ -151,7 +170,8 @@ def prefix_hits(result: ArmResult) -> Hits | None:
     groups = {(round_number, group) for round_number, group, _ in requests_by_draw}
     cached_by_counters = []
     for reading in result.get("counters") or []:
-        before, after = reading["before"].get("traffic") or {}, reading["after"].get("traffic") or {}
+        before = reading["before"].get("traffic") or {}
+        after = reading["after"].get("traffic") or {}
         if (reading["round"], reading["group"]) in groups and "cached_tokens" in after:
             cached_by_counters.append(after["cached_tokens"] - before.get("cached_tokens", 0.0))
     if not cached_by_counters:
@@ -160,6 +180,7 @@ def prefix_hits(result: ArmResult) -> Hits | None:
 
 
 def _cached_tokens(request: Request) -> object:
+    """The cached input tokens that an answer reports; None if it reports none."""
     if request.get("cached_tokens") is not None:
         return request["cached_tokens"]
     return (request.get("timings") or {}).get("cache_n")
@@ -176,10 +197,13 @@ def lost_prefix_cache(baseline: Hits | None, speculative: Hits | None) -> str | 
 
 
 def with_cache_hits(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArms:
-    """The gate ``warm`` with the arms' prefix-cache hits; it passes only if both arms hit the cache."""
+    """The gate ``warm`` with the arms' prefix-cache hits; ``hits`` is by arm, None where they are unknown.
+
+    A gate that passed becomes `not measured` unless both arms hit the cache. Another word stays.
+    """
     silent: list[str] = []  # arms whose hits are unknown
-    cold: list[str] = []  # arms without enough hits
-    reported: list[str] = []
+    cold: list[str] = []  # arms without enough hits, with their hits
+    reported: list[str] = []  # arms whose hits are known, with their hits
     for arm, hit in hits.items():
         if hit is None:
             silent.append(arm)
@@ -187,7 +211,7 @@ def with_cache_hits(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> Judg
         reported.append(f"{arm}: {hit}")
         if not hit.enough:
             cold.append(f"{arm}: {hit}")
-    unproved = None
+    unproved = None  # why equal answers do not prove that the cache is right
     if silent:
         unproved = (
             f"the answers are the same, but the engine does not report whether the cache was hit ({listing(silent)})"
@@ -208,10 +232,19 @@ def with_cache_hits(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> Judg
 
 
 def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) -> JudgedArms:
-    """The gate ``slots`` over both arms; ``slots`` is the number of slots of a server, None if unknown."""
+    """The gate ``slots`` over both arms; ``slots`` is the number of slots of a server, None if unknown.
+
+    The first case that applies decides:
+
+    - one slot, or fewer prompts than a median needs: not measured;
+    - a baseline whose answers differ too early: no baseline;
+    - a speculative arm whose answers differ too early: failed;
+    - else passed.
+    """
     baseline_draws = repeated_requests(requests_of(baseline), "slots")
     speculative_draws = repeated_requests(requests_of(speculative), "slots")
-    baseline_pairs, speculative_pairs = _worst_pairs(baseline_draws.values()), _worst_pairs(speculative_draws.values())
+    baseline_pairs = _worst_pairs(baseline_draws.values())
+    speculative_pairs = _worst_pairs(speculative_draws.values())
     prompts = baseline_pairs.keys() & speculative_pairs.keys()
     if slots == 1:
         return not_measured("the server has one slot, so requests run one after another")
@@ -219,12 +252,13 @@ def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) 
         return not_measured(
             f"{count(len(prompts), 'prompt')} sent several times at once, and {values_needed()} are needed"
         )
-    sides = _side(baseline_draws), _side(speculative_draws)
+    base_side = _side(baseline_draws)
+    spec_side = _side(speculative_draws)
     judged: JudgedArms = {
         "word": "passed",
-        "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",
-        "baseline": sides[0],
-        "speculative": sides[1],
+        "said": f"{spec_side['said']}; the baseline: {base_side['said']}",
+        "baseline": base_side,
+        "speculative": spec_side,
         "tolerated_tokens": TOLERATED_TOKENS,
     }
     if too_early([baseline_pairs[prompt] for prompt in prompts], TOLERATED_TOKENS):
@@ -248,14 +282,13 @@ def _worst_pairs(repeated: Iterable[Sequence[Request]]) -> dict[Prompt, OutputPa
 
 
 def _side(requests_by_draw: Mapping[Draw, Sequence[Request]]) -> GateSide:
-    """The distinct answers of an arm: one per prompt if all of its copies got the same answer."""
-    answer_counts: dict[Draw, int] = {}
+    """One arm's figures at the gate ``slots``; a draw passes if all of its copies got the same answer."""
+    answer_counts: dict[Draw, int] = {}  # distinct complete answers
     for draw, repeats in requests_by_draw.items():
         answer_counts[draw] = len({(thought_of(r), _canonical_answer(r)) for r in repeats if r.get("status") == "ok"})
     copies = max(map(len, requests_by_draw.values()), default=0)
     examples = [f"{prompt}: {n} answers" for (_, _, prompt), n in answer_counts.items() if n > 1]
     summary = f"{whole(sum(answer_counts.values()))} distinct answers to {count(len(requests_by_draw), 'prompt')}"
-    return {
-        **gate_side(f"{summary}, each sent {copies} times at once", len(requests_by_draw), examples),
-        "passed": sum(n == 1 for n in answer_counts.values()),
-    }
+    side = gate_side(f"{summary}, each sent {copies} times at once", len(requests_by_draw), examples)
+    # A draw without a complete answer is no example, but did not pass either.
+    return {**side, "passed": sum(n == 1 for n in answer_counts.values())}

@@ -1,4 +1,4 @@
-"""The break-even: the acceptance rate above which speculation pays at a given load. Pure; the serving box runs it too.
+"""The break-even: the acceptance rate above which speculation pays at a given load. The serving box runs this, too.
 
 Leviathan, Kalman and Matias 2023 (arXiv 2211.17192, theorem 3.8): if a draft token is accepted with probability
 a, a step with K draft tokens gives (1 - a^(K+1)) / (1 - a) tokens in the time of 1 + c·K target steps, where c
@@ -27,11 +27,11 @@ from typing import TypedDict
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of output tokens, draft tokens, and accepted draft tokens."""
+    """Numbers of tokens in a measurement."""
 
-    tokens: float
-    drafted: float
-    accepted: float
+    tokens: float  # output tokens, N in the module's formulas
+    drafted: float  # draft tokens, M
+    accepted: float  # accepted draft tokens, A
 
     def __add__(self, other: Counts) -> Counts:
         """The sums of both counts."""
@@ -83,8 +83,8 @@ def gain_of(counts: Counts, cost: float) -> float:
 def cost_at(points: Sequence[Point], level: float) -> tuple[float, bool]:
     """The cost of a draft token at a load, and True if loads on both sides of it, or that load itself, were measured.
 
-    Linear in log2 of the load; beyond the measured loads, the cost at the nearest one. Raises
-    ValueError for no points.
+    Between two measured loads the cost is interpolated over log2 of the load; beyond them it is that of the nearest
+    one. Raises ValueError for no points.
     """
     ordered = sorted(points, key=lambda point: point.level)
     if not ordered:
@@ -99,15 +99,12 @@ def cost_at(points: Sequence[Point], level: float) -> tuple[float, bool]:
 
 
 class BreakEven(TypedDict):
-    """The least acceptance with which speculation pays at a load: as rate (accepted over draft tokens) and as length.
+    """The least acceptance with which speculation pays at a load."""
 
-    ``measured`` is True if the load lies within the measured loads.
-    """
-
-    level: float
-    rate: float
-    length: float
-    measured: bool
+    level: float  # the load: the number of concurrent requests
+    rate: float  # acceptance rate: accepted over draft tokens, a fraction
+    length: float  # acceptance length: tokens per step
+    measured: bool  # True if the load lies within the measured loads
 
 
 def break_even(points: Sequence[Point], level: float, tokens: int) -> BreakEven:

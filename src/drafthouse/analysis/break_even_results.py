@@ -1,4 +1,4 @@
-"""The measured cost of a draft token at each load, from an experiment's load sweep (ladder) and A/B results. Pure.
+"""The measured cost of a draft token at each load, from an experiment's load sweep (ladder) and A/B results.
 
 Prompt kinds at one load are pooled by their precision: with M draft tokens among N output tokens, an error d
 of the speed-up is an error of about d·N/M of the cost (`break_even.py`). So each kind has the weight M²/N.
@@ -21,16 +21,18 @@ from .crossover import crossovers_of
 from .drafting import counter_of
 from .measured import answers_in, paired_ratio
 
-OK, SPECULATIVE, CLOSED = "ok", "speculative", "closed"
-NOTHING = Counts(0.0, 0.0, 0.0)
+OK = "ok"  # the status of a good step of a ladder
+SPECULATIVE = "speculative"  # the arm
+CLOSED = "closed"  # a load of so many requests at a time
+NOTHING = Counts(tokens=0.0, drafted=0.0, accepted=0.0)
 
 
 @dataclass(frozen=True)
 class _KindFigures:
-    """One prompt kind at one load: its token counts, and the speed-up with its interval."""
+    """One prompt kind at one load."""
 
-    level: float
-    counts: Counts
+    level: float  # the number of concurrent requests
+    counts: Counts  # of the speculative arm
     speedup: Gain
 
 
@@ -77,35 +79,44 @@ def points_of_ladder(ladder: Ladder, tokens: int) -> list[Point]:
 
 
 def points_of_pair(baseline: ArmResult, speculative: ArmResult, tokens: int) -> list[Point]:
-    """The point of the two arms' results at their concurrency, without disturbed groups; empty if unknown."""
+    """The point of the two arms' results at their concurrency, as a list of one.
+
+    Left out are disturbed groups, and groups without drafting counters or without a speed-up; empty if none is left.
+    """
     level = float(speculative.get("max_concurrency") or 1)
     disturbed_groups = {group for result in (baseline, speculative) for group, _, _ in disturbances(result)}
     parts = []
     for group_name, figures in (speculative.get("groups") or {}).items():
-        drafted, accepted = counter_of(figures, "draft_tokens"), counter_of(figures, "accepted_tokens")
+        drafted = counter_of(figures, "draft_tokens")
+        accepted = counter_of(figures, "accepted_tokens")
         speedup = paired_ratio(answers_in(baseline, [group_name]), answers_in(speculative, [group_name]))
         if group_name not in disturbed_groups and drafted and accepted is not None and speedup is not None:
             drafts = counter_of(figures, "drafts")
-            counts = counts_of(drafted, accepted, tokens, drafts, float(figures.get("total_output_tokens") or 0))
+            output_tokens = float(figures.get("total_output_tokens") or 0)
+            counts = counts_of(drafted, accepted, most=tokens, drafts=drafts, tokens=output_tokens)
             parts.append(_KindFigures(level, counts, speedup))
     return _points_by_level(parts)
 
 
 def _counts_of_step(step: LadderStep, tokens: int) -> Counts | None:
-    """The token counts of a ladder's step, None if it has no drafting counters."""
-    drafted, accepted = counter_of(step, "draft_tokens"), counter_of(step, "accepted_tokens")
+    """The token counts of a ladder's step; None if it has no drafting counters, or drafted nothing."""
+    drafted = counter_of(step, "draft_tokens")
+    accepted = counter_of(step, "accepted_tokens")
     if not drafted or accepted is None:
         return None
     # A step of the server gives one token beside the accepted ones: length = 1 + accepted / drafts.
     acceptance_length = step.get("spec_decode_acceptance_length")
-    drafts = accepted / (acceptance_length - 1) if acceptance_length and acceptance_length > 1 else None
-    return counts_of(drafted, accepted, tokens, drafts, _output_tokens(step))
+    drafts = None
+    if acceptance_length and acceptance_length > 1:
+        drafts = accepted / (acceptance_length - 1)
+    return counts_of(drafted, accepted, most=tokens, drafts=drafts, tokens=_output_tokens(step))
 
 
 def _output_tokens(step: LadderStep) -> float | None:
-    """The output tokens of a step by the engine's counters, like its draft tokens; else by the answers."""
+    """The output tokens of a step by the engine's counters, like its draft tokens; else by the answers; else None."""
     if pair := step.get("counters"):
-        before, after = (pair.get("before") or {}).get("traffic") or {}, (pair.get("after") or {}).get("traffic") or {}
+        before = (pair.get("before") or {}).get("traffic") or {}
+        after = (pair.get("after") or {}).get("traffic") or {}
         if after.get("output_tokens"):
             return float(after["output_tokens"] - (before.get("output_tokens") or 0.0))
     mean_tokens = step.get("mean_output_tokens")
@@ -113,6 +124,7 @@ def _output_tokens(step: LadderStep) -> float | None:
 
 
 def _points_by_level(parts: Iterable[_KindFigures]) -> list[Point]:
+    """One point per load, by rising load."""
     by_level: dict[float, list[_KindFigures]] = {}
     for part in parts:
         by_level.setdefault(float(part.level), []).append(part)
@@ -120,7 +132,9 @@ def _points_by_level(parts: Iterable[_KindFigures]) -> list[Point]:
 
 
 def _pooled_point(level: float, parts: Sequence[_KindFigures]) -> Point:
-    weights, costs = [], []
+    """The point of one load: the mean cost over its prompt kinds, weighted as the module's docstring says."""
+    weights = []
+    costs = []  # of each kind: the cost, its lower bound, its upper bound
     drafted = 0.0
     for part in parts:
         drafted += part.counts.drafted
@@ -129,4 +143,4 @@ def _pooled_point(level: float, parts: Sequence[_KindFigures]) -> Point:
         speeds = part.speedup["gain"], part.speedup["high"], part.speedup["low"]
         costs.append([cost_of(part.counts, speed) for speed in speeds])
     cost, low, high = np.average(np.array(costs), axis=0, weights=weights)
-    return Point(level, float(cost), float(low), float(high), drafted)
+    return Point(level, cost=float(cost), low=float(low), high=float(high), drafted=drafted)

@@ -1,7 +1,7 @@
 """The cost of an arm: energy and money per token, memory, and how much of the memory bandwidth decoding uses.
 
-Pure functions over results and the resolved profile. Prices are those of the whole machine over the time in
-which it answered requests, as if it were always this busy; an idle hour costs the same and answers nothing.
+Prices are those of the whole machine over the time in which it answered requests, as if it were always this busy; an
+idle hour costs the same and answers nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def memory_in_log(log: str) -> dict[str, int]:
         values = [float(text.replace(",", "")) for text in pattern.findall(log)]
         if values:
             # Devices and models print a line each: bytes add up, of kv_tokens the largest figure counts.
-            memory[name] = memory.get(name, 0) + int(unit * (max(values) if name == "kv_tokens" else math.fsum(values)))
+            value = max(values) if name == "kv_tokens" else math.fsum(values)
+            memory[name] = memory.get(name, 0) + int(unit * value)
     return memory
 
 
@@ -85,10 +86,12 @@ def costs(
 
 
 def _quotient(numerator: float | None, denominator: float | None) -> float | None:
+    """The quotient of two figures; None if one is unknown or the denominator is 0."""
     return numerator / denominator if numerator is not None and denominator else None
 
 
 def _energy(power: Power | None, tokens: int, text_bytes: int, why: list[str]) -> Energy | None:
+    """The energy of an arm over ``tokens`` output tokens; None if it is unknown, with the reason added to ``why``."""
     joules = power.get("energy_j") if power else None
     if not power or joules is None:
         why.append(f"energy: {(power and power.get('why')) or 'no power was read'}")
@@ -110,6 +113,7 @@ def _energy(power: Power | None, tokens: int, text_bytes: int, why: list[str]) -
 def _money(
     result: ArmResult, text_bytes: int, price_per_hour: float | None, currency: str | None, why: list[str]
 ) -> Money | None:
+    """The prices of an arm's tokens and text; None if they are unknown, with the reason added to ``why``."""
     if price_per_hour is None:
         why.append(
             "money: this box has no price; set drafthouse_price_per_hour, and drafthouse_currency as its "
@@ -117,7 +121,8 @@ def _money(
         )
         return None
     duration = result.get("duration")
-    tokens_in, tokens_out = result.get("total_input_tokens") or 0, result.get("total_output_tokens") or 0
+    tokens_in = result.get("total_input_tokens") or 0
+    tokens_out = result.get("total_output_tokens") or 0
     if not duration or not tokens_out:
         why.append("money: no tokens were counted")
         return None
@@ -142,9 +147,11 @@ def _waiting_share(result: ArmResult) -> float | None:
     """The fraction of the requests' time before their first token; None without times."""
     waited_ms = total_ms = 0.0
     for request in whole_answers(result):
-        ttft_ms, e2el_ms = request.get("ttft_ms"), request.get("e2el_ms")
+        ttft_ms = request.get("ttft_ms")
+        e2el_ms = request.get("e2el_ms")
         if ttft_ms is not None and e2el_ms:
-            waited_ms, total_ms = waited_ms + ttft_ms, total_ms + e2el_ms
+            waited_ms += ttft_ms
+            total_ms += e2el_ms
     return _quotient(waited_ms, total_ms)
 
 
@@ -164,8 +171,12 @@ def bandwidth_share(result: ArmResult, resolved: ResolvedProfile, arm: str) -> B
     all tokens in one pass reads less than counted here, and a mixture of experts under load reads more.
     """
     expectation = resolved.get("expectation") or {}
-    tpot, bandwidth = result.get("median_tpot_ms"), expectation.get("bandwidth_bytes_s")
-    target_bytes, tokens_per_step, draft_reads = expectation.get("bytes_per_token"), 1.0, 0.0
+    tpot = result.get("median_tpot_ms")
+    bandwidth = expectation.get("bandwidth_bytes_s")
+    target_bytes = expectation.get("bytes_per_token")  # the target's weights that a decode step reads
+    # The baseline: one token per step, and no draft is read.
+    tokens_per_step = 1.0
+    draft_reads = 0.0  # bytes of the draft that a step reads, over those of the target
     if arm == "speculative":
         # Without the mean acceptance length the number of steps is unknown.
         tokens_per_step = result.get("spec_decode_acceptance_length") or 0.0
@@ -190,14 +201,18 @@ def bandwidth_share(result: ArmResult, resolved: ResolvedProfile, arm: str) -> B
 
 def drafted_tokens(result: ArmResult, resolved: ResolvedProfile) -> float:
     """Draft tokens per step: counted by the engine, else as configured by the profile (K)."""
-    drafted, drafts = result.get("spec_decode_draft_tokens"), result.get("spec_decode_num_drafts")
+    drafted = result.get("spec_decode_draft_tokens")
+    drafts = result.get("spec_decode_num_drafts")
     if drafted is not None and drafts:
         return float(drafted) / float(drafts)
     return float((resolved.get("method") or {}).get("num_speculative_tokens") or 0)
 
 
 def _kv_bytes_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> float:
-    """KV cache bytes that a batch step reads: streams x mean context (input, half the answer) x bytes per token."""
+    """KV cache bytes that a batch step reads: streams x mean context (input, half the answer) x bytes per token.
+
+    0 if the profile's memory was not fitted, or if no request was completed.
+    """
     fit = _fit(resolved, arm)
     completed = result.get("completed")
     if not fit or not completed:
@@ -208,6 +223,7 @@ def _kv_bytes_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> fl
 
 
 def _fit(resolved: ResolvedProfile, arm: str) -> Fit | None:
+    """The planned memory of an arm; None without one."""
     resolved_arm = (resolved.get("arms") or {}).get(arm)
     return resolved_arm.get("fit") if resolved_arm else None
 
@@ -215,11 +231,12 @@ def _fit(resolved: ResolvedProfile, arm: str) -> Fit | None:
 def memory_used(resolved: ResolvedProfile, arm: str, result: ArmResult) -> Memory:
     """The memory of an arm in bytes.
 
-    ``planned``: weights, draft, kv, overhead, reserved (on one device). ``told``: the figures of
-    the engine's log (`memory_in_log`), {} without any. ``gpus``: the peak use of each GPU in the
-    readings around groups of requests, including other programs.
+    ``planned``: weights, draft, kv, overhead, reserved (on one device), {} without a plan. ``told``: the
+    figures of the engine's log (`memory_in_log`), {} without any. ``gpus``: the peak use of each GPU in
+    the readings around groups of requests, including other programs.
     """
-    fit, log_figures = _fit(resolved, arm), dict(result.get("memory") or {})
+    fit = _fit(resolved, arm)
+    log_figures = dict(result.get("memory") or {})
     planned: dict[str, float | None] = {}
     if fit:
         planned = {"weights": fit.get("weights"), "draft": fit.get("draft"), "kv": fit.get("kv_needed")}
@@ -231,6 +248,7 @@ def memory_used(resolved: ResolvedProfile, arm: str, result: ArmResult) -> Memor
 
 
 def _gpu_memory(result: ArmResult) -> list[GpuMemory]:
+    """The peak memory of each GPU, over the readings around the arm and around its groups of requests."""
     machine = result.get("machine")
     if not machine:
         return []
@@ -239,7 +257,8 @@ def _gpu_memory(result: ArmResult) -> list[GpuMemory]:
         for state in (snapshots.get("before"), snapshots.get("after")):
             for gpu in (state and state.get("gpus")) or []:
                 unread: GpuMemory = {"name": gpu.get("name"), "used": None, "total": gpu.get("memory_total_bytes")}
-                peak, used_bytes = peaks.setdefault(gpu.get("index"), unread), gpu.get("memory_used_bytes")
+                peak = peaks.setdefault(gpu.get("index"), unread)
+                used_bytes = gpu.get("memory_used_bytes")
                 if used_bytes is not None and used_bytes >= (peak["used"] or 0):  # None: no reading yet
                     peak["used"] = used_bytes
     return list(peaks.values())
@@ -290,9 +309,10 @@ _ROWS: tuple[tuple[str, str, str, float, str], ...] = (
 def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving | None:
     """What speculation saves of the price of the machine; None if an arm's cost is unknown or the machine is free.
 
-    A negative saving is an extra cost. ``share`` is a fraction of the baseline's price; ``per_hour`` is
-    that share of one hour in which the baseline works, because the same work takes less time. ``by_text``:
-    work is counted in bytes of text instead of tokens, for results whose token counts are in doubt.
+    A negative saving is an extra cost. ``share`` is a fraction of the baseline's price. ``per_hour`` is that share of
+    the price of one hour in which the baseline works: the speculative arm does the same work in less time.
+    ``by_text``: ``share``, ``per_hour`` and the sentence count work in bytes of text instead of tokens, for results
+    whose token counts are in doubt.
     """
     if "baseline" not in table or "speculative" not in table:
         return None
@@ -304,7 +324,8 @@ def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving 
         price_a, price_b = base["per_million_bytes_of_text"] or 0.0, spec["per_million_bytes_of_text"] or 0.0
     if not price_a or not price_b:
         return None
-    share, price_per_hour = 1 - price_b / price_a, base["price_per_hour"]
+    share = 1 - price_b / price_a
+    price_per_hour = base["price_per_hour"]
     unit = f" {base['currency']}" if base["currency"] else ""
     word = "less" if share >= 0 else "more"
     work = "bytes of text" if by_text else "output tokens"
@@ -322,7 +343,7 @@ def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving 
 
 def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
     """The table as rows to print, without rows that have no figure in either arm."""
-    currency = "money"
+    currency = "money"  # in the place of a currency that the inventory does not name
     for entry in table.values():
         money = entry.get("money")
         if money and money["currency"]:

@@ -45,9 +45,10 @@ from .words import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS, THRESHOLD
 
 #: The error rate of claims over all levels together: the share of ladders without a gain that may claim one.
 FALSE_CLAIMS = 0.05
-OK = "ok"
-#: Crossover (a load) of a resample that pays at no level, and of one that pays at every level.
-NEVER, ALWAYS = 0.0, math.inf
+OK = "ok"  # the status of a good step
+NEVER = 0.0  # the crossover (a load) of a resample that pays at no level
+ALWAYS = math.inf  # the crossover of a resample whose highest level pays
+#: A kind without a claimed level has no crossover.
 NO_CROSSING: Crossing = {
     "pays_until": None, "pays_from": None, "interval": None, "reaches_top": False, "gaps": [], "beyond": None,
 }  # fmt: skip
@@ -75,13 +76,14 @@ def crossovers_of(
 def over_contexts(ladder: Ladder | None) -> Ladder | None:
     """The ladder turned round: its levels are contexts in tokens, and a kind is a prompt kind at one load.
 
-    None if it has not at least two contexts. The crossover is then the context up to which speculation pays.
+    The crossover is then the context up to which speculation pays. None without a ladder of the current schema that has
+    at least two contexts.
     """
     if ladder is None or ladder.get("schema") != SCHEMA:
         return None
     steps: list[LadderStep] = []
     contexts: set[float] = set()
-    kinds: dict[str, None] = {}  # a dict keeps their order
+    kinds: dict[str, None] = {}  # the names of the new kinds; a dict keeps their order
     for step in ladder.get("steps") or []:
         kind, tokens = kind_and_context(str(step["kind"]))
         if tokens:
@@ -92,21 +94,23 @@ def over_contexts(ladder: Ladder | None) -> Ladder | None:
     if len(contexts) < 2:
         return None
     turned: Ladder = {**ladder, "unit": CONTEXT_UNIT, "levels": sorted(contexts), "kinds": list(kinds), "steps": steps}
-    turned["notes"] = []
+    turned["notes"] = []  # the notes are about the loads
     return {**turned, "crossover": crossovers_of(turned)}
 
 
 def with_settled_levels(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:
     """The ladder with its crossovers by the current rule, and with the A/B test's word at a level that both measured.
 
-    That needs a closed loop, a verdict about a single kind, and a level at the verdict's
-    concurrency. Nothing changes if both agree, or if the A/B test has no word on speed.
+    The word settles a level only if the loop is closed, the verdict is about a single kind and about speed, and the
+    ladder has a level at the verdict's concurrency on which it says something else. A ladder of another schema, or
+    None, is returned as it is.
     """
     if not ladder or ladder.get("schema") != SCHEMA:
         return ladder
     crossovers = crossovers_of(ladder)
     ladder = {**ladder, "crossover": crossovers}
-    kinds, level = verdict["scope"]["kinds"], verdict["scope"]["concurrency"]
+    kinds = verdict["scope"]["kinds"]
+    level = verdict["scope"]["concurrency"]
     speedup = verdict["speedup"]
     # A verdict over several kinds says nothing about a single one of them.
     if len(kinds) != 1 or kinds[0] not in crossovers or level is None or not speedup:
@@ -126,7 +130,8 @@ def with_settled_levels(ladder: Ladder | None, verdict: Judgement) -> Ladder | N
 def _pays_at(entry: Crossover, level: float) -> bool:
     """True if the sentence of a kind says that it pays at this level."""
     # Without `pays_from` the sentence begins at the lowest claimed level (`quoted`).
-    if entry["word"] != PAYS or level in entry["gaps"] or level < (entry["pays_from"] or entry.get("quoted") or 0):
+    first_level = entry["pays_from"] or entry.get("quoted") or 0
+    if entry["word"] != PAYS or level in entry["gaps"] or level < first_level:
         return False
     return entry["reaches_top"] or (entry["pays_until"] is not None and level <= entry["pays_until"])
 
@@ -135,12 +140,12 @@ def _pays_at(entry: Crossover, level: float) -> bool:
 
 
 def _of_kind(ladder: Ladder, steps: Sequence[LadderStep], resamples: int, settled: SettledLevel | None) -> Crossover:
-    """The crossover of one prompt kind, with the word of each level."""
+    """The crossover of one prompt kind, with the word of each level; ``steps`` and ``settled`` are of the kind."""
     levels_planned = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
     measured: dict[float, MeasuredLevel] = {}
     missing: list[MissingLevel] = []
     entries: list[LevelVerdict] = []
-    paying: list[float] = []
+    paying: list[float] = []  # the levels with a claimed gain
     for level in levels_planned:
         level_steps = [step for step in steps if step["level"] == level]
         good, rounds = _good_steps(level_steps)
@@ -188,7 +193,10 @@ def _of_kind(ladder: Ladder, steps: Sequence[LadderStep], resamples: int, settle
 
 
 def _without_claim(levels: Sequence[LevelVerdict]) -> str:
-    """The word of a ladder without a claimed level: `cannot say` if prompts are lacking, else `does not pay`."""
+    """The word of a ladder without a claimed level: `cannot say` if prompts are lacking, else `does not pay`.
+
+    Prompts are lacking if all levels have too few, or if a level that `pays` has.
+    """
     lacking = [level for level in levels if level["corrected"]["reach"] < level["corrected"]["confidence"]]
     # A level that pays but has too few prompts may be a real gain.
     unknown = len(lacking) == len(levels) or any(level["word"] == PAYS for level in lacking)
@@ -206,6 +214,7 @@ def _good_steps(steps: Sequence[LadderStep]) -> tuple[Steps, list[int]]:
 
 
 def _why_missing(steps: Sequence[LadderStep], rounds: Sequence[int]) -> str:
+    """Why a level has no figures; ``rounds`` are those in which both arms have a good step."""
     if rounds:
         return "no prompt was answered in both arms"
     # A status that is not OK (polluted, broken, incomplete) explains more than an arm without a step.
@@ -228,8 +237,10 @@ def crossings(levels: Sequence[float], gains: Array) -> Array:
     crossed = np.where(above.any(axis=1), ALWAYS, NEVER)
     rows = np.flatnonzero(above.any(axis=1) & (last_above < gains.shape[1] - 1))
     logs = np.log2(np.asarray(levels, dtype=np.float64))
-    left, right = last_above[rows], last_above[rows] + 1
-    high, low = gains[rows, left], gains[rows, right]
+    left = last_above[rows]
+    right = left + 1
+    high = gains[rows, left]
+    low = gains[rows, right]
     crossed[rows] = 2.0 ** (logs[left] + (logs[right] - logs[left]) * (high - THRESHOLD) / (high - low))
     return crossed
 
@@ -247,9 +258,9 @@ def _levels_searched(levels: Sequence[LevelVerdict], gains: Array) -> int:
 
 
 def _crossing(levels: Sequence[LevelVerdict], resampled: Array) -> Crossing:
-    """The crossover with its interval, and the levels before and beyond it.
+    """The crossover with its interval, and the levels before and beyond it; at least one level has a claimed gain.
 
-    ``resampled`` has bootstrap speed-ups: a row per resample, a column per level.
+    ``resampled`` has bootstrap speed-ups: a row per resample, a column per level. Settled levels change in it.
     """
     gains = np.asarray([[entry["speedup"]["gain"] for entry in levels]])
     for index, entry in enumerate(levels):
@@ -257,17 +268,20 @@ def _crossing(levels: Sequence[LevelVerdict], resampled: Array) -> Crossing:
             # `pays` by the A/B test raises the level to at least its gain; any other word lowers it to at most 1.
             clip = np.maximum if settled["word"] == PAYS else np.minimum
             limit = settled["speedup"]["gain"] if settled["word"] == PAYS else 1.0
-            gains[:, index], resampled[:, index] = clip(gains[:, index], limit), clip(resampled[:, index], limit)
+            gains[:, index] = clip(gains[:, index], limit)
+            resampled[:, index] = clip(resampled[:, index], limit)
     searched = _levels_searched(levels, gains[0])
     searched_levels = [entry["level"] for entry in levels[:searched]]
     gains = gains[:, :searched]
     paying = [index for index in range(searched) if gains[0, index] > THRESHOLD]
-    pays_until = float(crossings(searched_levels, gains)[0])
+    (pays_until,) = crossings(searched_levels, gains).tolist()
     reaches_top = not math.isfinite(pays_until)
     # Prompts were resampled over all levels, so the search of fewer levels still uses the same draws.
     crossed = crossings(searched_levels, resampled[:, :searched])
     tail = (1.0 - CONFIDENCE) / 2.0
-    low, high = np.quantile(crossed, tail, method="lower"), np.quantile(crossed, 1.0 - tail, method="higher")
+    low = np.quantile(crossed, tail, method="lower")
+    high = np.quantile(crossed, 1.0 - tail, method="higher")
+    # The lowest and the highest level that costs, beyond the last that pays.
     first_cost: LevelChange | None = None
     last_cost: LevelChange | None = None
     for entry in levels[paying[-1] + 1 :]:
@@ -293,7 +307,10 @@ def _end_or_none(end: float) -> float | None:
 
 
 def _spread_of_starts(measured: Sequence[MeasuredLevel]) -> StartsSeen:
-    """The standard deviation of server starts (a fraction), mean over the levels, and the rounds that show it."""
+    """The standard deviation of server starts (a fraction; root of the mean variance over the levels), and the rounds.
+
+    The rounds are the fewest of any level. Without a measured level it is the prior, as for one round.
+    """
     if not measured:
         return {"sd": PRIOR_SD, "rounds": 1}
     variance = fmean(level.speedup.starts.variance for level in measured)
@@ -307,7 +324,8 @@ def _pays_from(levels: Sequence[float], gains: Array, first_paying: int) -> floa
     """
     if first_paying == 0:
         return None
-    gain_below, gain_above = float(gains[first_paying - 1]), float(gains[first_paying])
+    gain_below = float(gains[first_paying - 1])
+    gain_above = float(gains[first_paying])
     share = (THRESHOLD - gain_below) / (gain_above - gain_below)
     return float(2.0 ** (math.log2(levels[first_paying - 1]) * (1 - share) + math.log2(levels[first_paying]) * share))
 
@@ -316,11 +334,13 @@ def _resampled_speedups(measured: Mapping[float, MeasuredLevel], resamples: int)
     """The speed-ups of all levels (columns) in each bootstrap resample of prompts and starts (rows)."""
     prompts = sorted({str(prompt) for level in measured.values() for prompt in level.speedup.prompt_gains})
     random = np.random.default_rng(SEED)
+    # The draws of prompts and of starts are the same at all levels, see the module's docstring.
     draws = random.integers(0, len(prompts), size=(resamples, len(prompts)))
     freedom = min(level.speedup.starts.freedom for level in measured.values())
     start_draws = random.standard_t(freedom, size=resamples)
     columns = []
     for level in measured.values():
+        # Logarithms; NaN for a prompt that this level did not measure.
         gains = np.asarray([level.speedup.prompt_gains.get(prompt, math.nan) for prompt in prompts])
         drawn = gains[draws]
         present = np.isfinite(drawn)

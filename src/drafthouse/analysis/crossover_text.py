@@ -14,7 +14,7 @@ CLOSED_UNIT = "concurrent requests"
 
 
 def sentence(crossover: Crossover, unit: str = CLOSED_UNIT) -> str:
-    """The verdict over the load for one prompt kind: an entry of `crossover.crossovers_of`, with the ladder's unit.
+    """The sentence of one prompt kind, from an entry of `crossover.crossovers_of`; ``unit`` is that of the levels.
 
     The section "The sentence" of docs/ladder.md explains an example part by part.
     """
@@ -24,7 +24,8 @@ def sentence(crossover: Crossover, unit: str = CLOSED_UNIT) -> str:
         if unit == CONTEXT_UNIT:
             axis = "context"
         return f"{CANNOT_SAY} up to which {axis} it pays: {crossover['reasons'][0]}"
-    lowest, highest = shown_level(levels[0]["level"]), shown_level(levels[-1]["level"])
+    lowest = shown_level(levels[0]["level"])
+    highest = shown_level(levels[-1]["level"])
     if crossover["word"] != PAYS:
         span = lowest if len(levels) == 1 else f"{lowest} to {highest}"
         return f"{crossover['word']} at {span} {unit}: {_no_gain_text(crossover, unit)}{_settled_text(crossover, unit)}"
@@ -39,7 +40,11 @@ def sentence(crossover: Crossover, unit: str = CLOSED_UNIT) -> str:
 
 
 def _until_text(crossover: Crossover, unit: str, lowest: str, highest: str) -> str:
-    """The load up to which it pays, with the interval; an end of None lies outside the measured levels."""
+    """The clause for the load up to which speculation pays, with its interval; "" if the ladder has no such load.
+
+    ``lowest`` and ``highest`` are the measured levels as text. They stand for an end of the interval that is None,
+    because it lies outside the measured levels.
+    """
     low, high = crossover["interval"] or (None, None)
     if crossover["reaches_top"]:
         surely_text = f" (surely until {load_text(low)})" if low is not None else ""
@@ -54,7 +59,9 @@ def _until_text(crossover: Crossover, unit: str, lowest: str, highest: str) -> s
 
 def reasons(crossover: Crossover) -> list[str]:
     """The reasons for the word of a prompt kind, the most important first."""
-    levels, missing, unit = crossover["levels"], crossover["missing"], crossover["unit"]
+    levels = crossover["levels"]
+    missing = crossover["missing"]
+    unit = crossover["unit"]
     if not levels:
         why = listing(list(dict.fromkeys(str(gap["why"]) for gap in missing))) or "nothing was measured"
         return [f"no level has a good measurement in both arms ({why})"]
@@ -86,7 +93,10 @@ def load_text(value: float) -> str:
 
 
 def _claim_bound_text(crossover: Crossover) -> list[str]:
-    """The bound that decides the claim: at the quoted level, or at the best level if none is quoted."""
+    """The bound that decides the claim: at the quoted level, or at the best level if none is quoted.
+
+    A level that the A/B test settled has no such bound. Empty if all levels are settled, or if the quoted one is.
+    """
     ladder_levels = [level for level in crossover["levels"] if not level.get("settled")]
     quoted_levels = [level for level in ladder_levels if level["level"] == crossover.get("quoted")]
     if not ladder_levels or (crossover["word"] == PAYS and not quoted_levels):
@@ -100,7 +110,7 @@ def _claim_bound_text(crossover: Crossover) -> list[str]:
 
 
 def _settled_text(crossover: Crossover, unit: str) -> str:
-    """The clause for a level at which the A/B test decides, because it and the ladder disagree."""
+    """The clause for a level at which the A/B test decides, because it and the ladder disagree; "" without one."""
     for level in crossover["levels"]:
         if settled := level.get("settled"):
             prefix = f"; {_at_level(level['level'], unit)} the A/B decides"
@@ -111,12 +121,14 @@ def _settled_text(crossover: Crossover, unit: str) -> str:
 
 
 def _at_level(level: float, unit: str) -> str:
+    """A level with its unit, as part of a sentence: "at 8 concurrent requests"."""
     return "for one user" if level == 1 and unit == CLOSED_UNIT else f"at {shown_level(level)} {unit}"
 
 
 def _beyond_text(crossover: Crossover) -> str:
-    """The clause for levels above the crossover: their cost, or no clear difference; empty if the ladder ends there."""
-    first, last = crossover["beyond"], crossover.get("at_the_top")
+    """The clause for levels above the crossover: their cost, or no clear difference; "" if the highest level pays."""
+    first = crossover["beyond"]
+    last = crossover.get("at_the_top")
     if crossover["reaches_top"]:
         return ""
     if not first:
@@ -134,7 +146,7 @@ def _beyond_text(crossover: Crossover) -> str:
 
 
 def _gap_costs_text(crossover: Crossover) -> str:
-    """The costs of unpaying levels between paying ones, in brackets: ``(costs 20 % at 4; 30 % at 8)``."""
+    """The costs of levels between paying ones, in brackets: ``(costs 20 % at 4; 30 % at 8)``; "" if none costs."""
     costs = []
     for level in crossover["levels"]:
         if level["level"] in crossover["gaps"] and level["word"] == "costs":
@@ -143,6 +155,7 @@ def _gap_costs_text(crossover: Crossover) -> str:
 
 
 def _cost_percent(change: float) -> str:
+    """A change of speed (a fraction, below 0 for a loss) as a cost in per cent."""
     return f"{-100 * change:.0f} %"
 
 

@@ -1,7 +1,8 @@
-"""The decision table of docs/verdict.md: from a measured speed-up to a word, and to what the next round asks. Pure.
+"""The decision table of docs/verdict.md: from a measured speed-up to a word, and to what the next round asks.
 
-Surely means by a bound of an interval; the seconds in sum are those of all answers at equal lengths, by arm. A start
-is one start of an arm's server, a fresh prompt one that no other round asks.
+Surely means by a bound of an interval; the seconds in sum are those of all answers at equal lengths, by arm. Each round
+starts the server of each arm anew: a start is one of these. An anchor is a prompt that every round asks, a fresh prompt
+one that no other round asks.
 
 | word | when |
 |---|---|
@@ -28,24 +29,27 @@ WORTH = 1.10
 SUM_TAIL = 0.10
 #: Rounds before the first interim analysis.
 FIRST_LOOK = 2
-#: A gain below LARGE needs LEAST_ROUNDS; if two starts of one arm differ by APART, any gain needs APART_ROUNDS.
-LARGE, LEAST_ROUNDS = 1.60, 3
-APART, APART_ROUNDS = 1.10, 4
+#: A gain below the ratio LARGE needs LEAST_ROUNDS rounds; a larger one needs only `FIRST_LOOK`.
+LARGE = 1.60
+LEAST_ROUNDS = 3
+#: If two starts of one arm differ by the ratio APART, any gain needs APART_ROUNDS rounds.
+APART = 1.10
+APART_ROUNDS = 4
 
 
 class Fresh(ClosedWord):
-    """How many fresh prompts the next round asks: MANY if prompts are the larger part of the variance."""
+    """How many fresh prompts the next round asks; `prompt_plan.FRESH_LATER` has the numbers."""
 
-    MANY = "many"
-    FEW = "few"
+    MANY = "many"  # prompts are the larger part of the variance, or there is too little for a claim
+    FEW = "few"  # the round is needed for its starts and anchors
 
 
 class Cause(ClosedWord):
     """The cause of `cannot say`."""
 
     TOO_FEW_PROMPTS = "too few prompts"
-    TOO_NOISY = "too noisy"
-    STARTS_DIFFER = "starts differ"
+    TOO_NOISY = "too noisy"  # single answers vary, or a disturbance (`noise.py`) can explain the speed-up
+    STARTS_DIFFER = "starts differ"  # of one arm's server
     TOO_FEW_ROUNDS = "too few rounds"
 
 
@@ -68,13 +72,21 @@ class Decision:
     """The word of the verdict, and what the next round asks."""
 
     word: Word
-    cause: Cause | None = None  # of `cannot say`; None for all other words
+    cause: Cause | None = None  # the cause of `cannot say`; None for all other words
     fresh: Fresh | None = None  # how many fresh prompts the next round asks; None: no round is needed
 
 
 def decide(measured: Measured) -> Decision:
-    """The word by speed alone, before validity, gates and disturbances."""
-    speedup, total = measured.speedup, measured.total
+    """The word by speed alone, before validity, gates and disturbances. The first case that applies decides.
+
+    - Too little for a claim: `cannot say`. Too few rounds are the cause before `FIRST_LOOK`, else too few prompts.
+    - Surely slower in sum: `does not pay`.
+    - A gain that is surely small, or surely a gain, in fewer rounds than `rounds_needed`: `cannot say`.
+    - Surely small: `does not pay`; surely a gain: `pays`.
+    - Undecided: `cannot say`, by the largest part of the variance.
+    """
+    speedup = measured.speedup
+    total = measured.total
     if speedup is None or total is None or not speedup.enough_for_claim:
         if speedup is not None and speedup.rounds < FIRST_LOOK:
             return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_ROUNDS, Fresh.MANY)
@@ -92,7 +104,6 @@ def decide(measured: Measured) -> Decision:
         return Decision(Word.DOES_NOT_PAY)
     if surely_gains:
         return Decision(Word.PAYS)
-    # Undecided: the cause is the larger part of the variance.
     if speedup.from_prompts > speedup.from_starts:
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
     if speedup.starts.anchor_noise > speedup.starts.variance:
@@ -104,15 +115,19 @@ def rounds_needed(speedup: Speedup) -> int:
     """The rounds that claiming or denying this gain takes; two deny a gain that is surely below the threshold."""
     if speedup.high < math.log(THRESHOLD):
         return FIRST_LOOK
-    if speedup.starts.apart[0] >= APART:
+    largest_ratio, _arm = speedup.starts.apart
+    if largest_ratio >= APART:
         return APART_ROUNDS
     return LEAST_ROUNDS if speedup.log_gain < math.log(LARGE) else FIRST_LOOK
 
 
 def faster_in_sum(measured: Measured) -> bool:
     """True if the seconds in sum are surely less over all answers, and measured as less at each temperature."""
-    speedup, total = measured.speedup, measured.total
-    if speedup is None or total is None or total.log_ratio - total.half_width(SUM_TAIL, speedup) <= 0:
+    speedup = measured.speedup
+    total = measured.total
+    if speedup is None or total is None:
+        return False
+    if total.log_ratio - total.half_width(SUM_TAIL, speedup) <= 0:
         return False
     return all(ratio.log_ratio > 0 for ratio in measured.by_temperature.values())
 

@@ -34,8 +34,9 @@ FOREIGN = 0.15
 PART_CHARACTERS = 96
 #: Shorter texts are not judged, in characters.
 LEAST_CHARACTERS = 16
-#: A text repeats itself if a third of its spans of SPAN characters occurred earlier in it.
-SPAN, REPEATED = 24, 1 / 3
+#: A text repeats itself if the fraction REPEATED of its spans of SPAN characters occurred earlier in it.
+SPAN = 24
+REPEATED = 1 / 3
 #: If this fraction of a category's answers repeat themselves, reports mark its acceptance.
 MARKED_SHARE = 0.25
 #: If this fraction of the baseline's answers repeat themselves, its speed is not that of real work.
@@ -58,7 +59,7 @@ Draw = tuple[str, str, Any]
 
 @dataclass(frozen=True)
 class Features:
-    """Measures of a text."""
+    """What is measured on a text."""
 
     bits: float  # bits per byte over all of it, see `bits_per_byte`
     poorest: float  # bits per byte in the part with the fewest
@@ -68,12 +69,12 @@ class Features:
 
 @dataclass(frozen=True)
 class Normal:
-    """What is normal: the same measures as medians over the baseline's references, and all their classes."""
+    """What is normal for an answer: the `Features` of the references, the baseline's answers to other prompts."""
 
-    bits: float
-    poorest: float
-    classes: frozenset[str]
-    length: float
+    bits: float  # median
+    poorest: float  # median
+    classes: frozenset[str]  # the classes of all characters that occur in them
+    length: float  # median, in characters
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -82,11 +83,16 @@ def features_of(text: str) -> Features:
     parts = [text[start : start + PART_CHARACTERS] for start in range(0, len(text), PART_CHARACTERS)]
     if len(parts) > 1 and len(parts[-1]) < PART_CHARACTERS // 2:
         parts[-2:] = ["".join(parts[-2:])]
-    return Features(bits_per_byte(text), min(map(bits_per_byte, parts)), Counter(map(character_class, text)), len(text))
+    return Features(
+        bits=bits_per_byte(text),
+        poorest=min(map(bits_per_byte, parts)),
+        classes=Counter(map(character_class, text)),
+        length=len(text),
+    )
 
 
 def bits_per_byte(text: str) -> float:
-    """The size of a compressed text in bits per byte: about 5 for prose, below 1 for one repeated character.
+    """The size of a compressed text, not empty, in bits per byte: about 5 for prose, below 1 for a repeated character.
 
     Raw DEFLATE (RFC 1951) gives an upper bound of the entropy that covers repeats of any length up to 32 KiB.
     """
@@ -156,27 +162,35 @@ def strange(text: str, normal: Normal) -> str | None:
     return None
 
 
-#: Tested separately: beside a baseline that loops, plain text counts as noise, which must not hide a text that repeats.
+#: The checks of a text, each tested separately: beside a baseline that loops, plain text counts as noise, which must
+#: not hide a text that repeats.
 FAULTS = (repeats, strange)
 
 
 def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """The gate `texts` over the two arms, without its name and title (see `gates.judge_gates`)."""
-    base, spec = _texts_by_draw(requests_of(baseline)), _texts_by_draw(requests_of(speculative))
+    """The gate `texts` over the two arms, without its name and title (see `gates.judge_gates`).
+
+    Not measured without a draw that can be judged; failed by the first set of draws and fault in which the losses are
+    significant; else passed.
+    """
+    base = _texts_by_draw(requests_of(baseline))
+    spec = _texts_by_draw(requests_of(speculative))
     judged = _faults_by_draw({draw: texts for draw, texts in base.items() if draw in spec}, spec)
     if not judged:
         text = f"fewer than {LEAST_REFERENCES + 1} prompts with a text: too few to know what is normal"
         return not_measured(text, "not judged")
-    sides = _side(judged, 0), _side(judged, 1)
-    text = f"{sides[1]['said']}, {sides[0]['total'] - sides[0]['passed']} of the baseline's"
-    result: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": text}
+    base_side = _side(judged, 0)
+    spec_side = _side(judged, 1)
+    text = f"{spec_side['said']}, {base_side['total'] - base_side['passed']} of the baseline's"
+    result: JudgedArms = {"baseline": base_side, "speculative": spec_side, "word": "passed", "said": text}
     tested_sets = _tested_sets(judged, base)
     for draws, label in tested_sets.items():
         for index in range(len(FAULTS)):
             lost, won = _lost_and_won(judged, draws, index)
             # All tests share the error rate (Bonferroni).
             if losses_chance(len(lost), won, len(draws)) * len(tested_sets) * len(FAULTS) < CHANCE:
-                example = f"{_draw_text(lost[0])}: {judged[lost[0]][1][index]}"
+                _, spec_faults = judged[lost[0]]
+                example = f"{_draw_text(lost[0])}: {spec_faults[index]}"
                 text = f"{len(lost)} of {count(len(draws), 'answer')} {label} degenerate where the baseline's do not"
                 return {**result, "word": "failed", "said": f"{text} ({example})"}
     return result
@@ -185,8 +199,9 @@ def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
 def _lost_and_won(
     judged: Mapping[Draw, tuple[Faults, Faults]], draws: Iterable[Draw], index: int
 ) -> tuple[list[Draw], int]:
-    """The draws with a fault in the speculative arm alone, and the number of those with it in the baseline alone."""
-    lost, won = [], 0
+    """The draws with fault ``index`` in the speculative arm alone, and the number with it in the baseline alone."""
+    lost = []
+    won = 0
     for draw in draws:
         baseline, speculative = judged[draw]
         if speculative[index] and not baseline[index]:
@@ -197,7 +212,7 @@ def _lost_and_won(
 
 
 def _tested_sets(judged: Iterable[Draw], answers: Mapping[Draw, _DrawnTexts]) -> dict[tuple[Draw, ...], str]:
-    """The sets of draws that are tested, with a label: all at one temperature, and each group; equal sets once."""
+    """The sets of draws to test, with a label: all at one temperature, and each group. Equal sets have the group's."""
     temperatures: dict[str, list[Draw]] = {}
     groups: dict[str, list[Draw]] = {}
     for draw in judged:
@@ -211,10 +226,10 @@ def _tested_sets(judged: Iterable[Draw], answers: Mapping[Draw, _DrawnTexts]) ->
 
 @dataclass(frozen=True)
 class _DrawnTexts:
-    """The temperature and the texts of a draw by key (reasoning, answer); several texts if it spans rounds."""
+    """The answers of one arm to a draw."""
 
     temperature: float
-    parts: dict[str, list[str]]
+    parts: dict[str, list[str]]  # by key (reasoning, answer), the texts; several at temperature 0, one for each round
 
 
 def _texts_by_draw(requests: Iterable[Request]) -> dict[Draw, _DrawnTexts]:
@@ -224,7 +239,8 @@ def _texts_by_draw(requests: Iterable[Request]) -> dict[Draw, _DrawnTexts]:
         temperature = request.get("temperature")
         if request.get("status") != "ok" or not isinstance(temperature, int | float):
             continue
-        group, prompt = str(request.get("group")), str(request.get("prompt_id"))
+        group = str(request.get("group"))
+        prompt = str(request.get("prompt_id"))
         draw: Draw = (group, prompt, request.get("round"))
         if temperature == 0:
             # Greedy answers to one prompt are mostly equal: its rounds and repeats are one draw.
@@ -242,13 +258,20 @@ Faults = list["str | None"]
 def _faults_by_draw(
     baseline: Mapping[Draw, _DrawnTexts], speculative: Mapping[Draw, _DrawnTexts]
 ) -> dict[Draw, tuple[Faults, Faults]]:
-    """By draw, the faults in the baseline and in the speculative arm; without draws that cannot be judged."""
+    """By draw, the faults in the baseline and in the speculative arm.
+
+    Draws whose texts are all too short, or that have too few references, cannot be judged and are missing.
+    """
     faults: dict[Draw, tuple[Faults, Faults]] = {}
     for draw, drawn in baseline.items():
         for key in _TEXT_KEYS:
-            base, spec = drawn.parts[key], speculative[draw].parts[key]
+            base = drawn.parts[key]
+            spec = speculative[draw].parts[key]
             # One condition over both arms, so that it does not favour either.
-            if max(map(len, (*base, *spec))) < LEAST_CHARACTERS or (normal := _normal_for(baseline, draw, key)) is None:
+            if max(map(len, (*base, *spec))) < LEAST_CHARACTERS:
+                continue
+            normal = _normal_for(baseline, draw, key)
+            if normal is None:
                 continue
             both_arms = faults.setdefault(draw, ([None] * len(FAULTS), [None] * len(FAULTS)))
             for texts, arm_faults in zip((base, spec), both_arms, strict=True):
@@ -265,7 +288,11 @@ def _add_faults(faults: Faults, texts: Sequence[str], normal: Normal) -> None:
 
 
 def _normal_for(baseline: Mapping[Draw, _DrawnTexts], draw: Draw, key: str) -> Normal | None:
-    """What is normal for a draw: other prompts of its group in the baseline, or of its temperature if too few."""
+    """What is normal for a draw, from the baseline's answers to other prompts.
+
+    They are those of the draw's group, or if these are fewer than `LEAST_REFERENCES`, all at its temperature; None if
+    even those are fewer. ``key`` says whether reasoning or answers are compared.
+    """
     group_texts: list[str] = []
     all_texts: list[str] = []
     for other_draw, drawn in baseline.items():
@@ -280,7 +307,9 @@ def _normal_for(baseline: Mapping[Draw, _DrawnTexts], draw: Draw, key: str) -> N
         references = group_texts
     if len(references) < LEAST_REFERENCES:
         return None
-    bits, poorest, lengths = [], [], []
+    bits: list[float] = []
+    poorest: list[float] = []
+    lengths: list[int] = []
     classes: set[str] = set()
     for text in references:
         features = features_of(text)
@@ -288,7 +317,7 @@ def _normal_for(baseline: Mapping[Draw, _DrawnTexts], draw: Draw, key: str) -> N
         poorest.append(features.poorest)
         lengths.append(features.length)
         classes.update(features.classes)
-    return Normal(median(bits), median(poorest), frozenset(classes), median(lengths))
+    return Normal(bits=median(bits), poorest=median(poorest), classes=frozenset(classes), length=median(lengths))
 
 
 def _side(judged: Mapping[Draw, tuple[Faults, Faults]], arm_index: int) -> GateSide:
@@ -302,6 +331,8 @@ def _side(judged: Mapping[Draw, tuple[Faults, Faults]], arm_index: int) -> GateS
 
 
 def _draw_text(draw: Draw) -> str:
-    if draw[2] is None:
-        return str(draw[1])
-    return f"{draw[1]}, round {draw[2]}"
+    """A draw as part of a sentence: the prompt id, and the round if it is of one round."""
+    _, prompt_id, round_number = draw
+    if round_number is None:
+        return prompt_id
+    return f"{prompt_id}, round {round_number}"

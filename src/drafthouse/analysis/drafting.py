@@ -1,4 +1,7 @@
-"""Tells from counters and answers whether an arm drafted: the speculative arm must, the baseline must not."""
+"""Tells from counters and answers whether an arm drafted: the speculative arm must, the baseline must not.
+
+Plain decoding gives one token per step of the engine (an iteration); a step with accepted drafts gives several.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,17 @@ def counter_of(figures: object, name: str) -> float | None:
 def drafting_of(result: ArmResult) -> Drafting:
     """Whether an arm drafted, from its counters, the counters of its groups, and its answers.
 
-    ``drafted`` is None if none of these says anything about drafting.
+    ``drafted`` is True if a count is above 0 or an answer or gauge shows several tokens per step, None if neither
+    counts nor tokens per step are reported, and else False.
     """
     counts = _counter_values(result)
-    answer_counts: list[float] = []
+    answer_counts: list[float] = []  # draft tokens as the answers report them
     answers_with_drafts = answers_with_length = 0
     for request in requests_of(result):
         answer_counts += _draft_tokens_of(request)
         tokens_per_step = request.get("avg_decoded_tokens_per_iter")
         if isinstance(tokens_per_step, int | float):
             answers_with_length += 1
-            # Plain decoding gives one token per step; only accepted drafts give more.
             answers_with_drafts += tokens_per_step > 1.0
     # A gauge (mean acceptance length of the last steps) above 1 proves accepted drafts; a gauge of 1 proves nothing.
     gauge = result.get("spec_decode_source") == "gauge" and (counter_of(result, "acceptance_length") or 0.0) > 1.0
@@ -59,7 +62,7 @@ def drafting_of(result: ArmResult) -> Drafting:
 
 
 def _counter_values(result: ArmResult) -> list[float]:
-    """The drafting counters that an arm and its groups have."""
+    """The drafting counters of an arm and of its groups; empty without any."""
     counts: list[float] = []
     for figures in (result, *(result.get("groups") or {}).values()):
         for name in ("drafts", "draft_tokens", "accepted_tokens"):
@@ -70,14 +73,17 @@ def _counter_values(result: ArmResult) -> list[float]:
 
 
 def _draft_tokens_of(request: Request) -> list[float]:
-    """The draft tokens that an answer reports, in llama.cpp's ``timings`` or in ``spec_metrics``."""
+    """The numbers of draft tokens that an answer reports, in llama.cpp's ``timings`` and in ``spec_metrics``."""
     fields = [(request.get("timings"), "draft_n"), (request.get("spec_metrics"), "num_draft_tokens")]
     counts = [metrics.get(name) for metrics, name in fields if isinstance(metrics, Mapping)]
     return [float(draft_tokens) for draft_tokens in counts if isinstance(draft_tokens, int | float)]
 
 
 def _missing_signs(result: ArmResult) -> tuple[str, str]:
-    """Why an engine may draft without a sign of it, and which sign newer versions show; empty if neither applies."""
+    """Why an engine may draft without a sign of it, and which sign newer versions show; "" each without an answer.
+
+    The engine is that of the result, or else the one whose counters were read.
+    """
     engine_ids = [(result.get("engine") or {}).get("id")]
     for reading in result.get("counters") or []:
         for snapshot in (reading.get("before"), reading.get("after")):
@@ -85,14 +91,20 @@ def _missing_signs(result: ArmResult) -> tuple[str, str]:
     no_sign = see_drafts = ""
     for engine_id in engine_ids:
         if engine_id:
-            no_sign, see_drafts = no_sign or engine_of(engine_id).no_sign, see_drafts or engine_of(engine_id).see_drafts
+            engine = engine_of(engine_id)
+            no_sign = no_sign or engine.no_sign
+            see_drafts = see_drafts or engine.see_drafts
     return no_sign, see_drafts
 
 
 def drafting_problems(drafting: Mapping[str, Drafting]) -> list[str]:
-    """A sentence for each arm that did not do its part; ``drafting`` has `drafting_of` by arm."""
+    """A sentence if the baseline drafted, and one if the speculative arm did not or nothing shows that it did.
+
+    ``drafting`` has `drafting_of` by arm. The sentence about the baseline comes first.
+    """
     problems: list[str] = []
-    base, spec = drafting["baseline"], drafting["speculative"]
+    base = drafting["baseline"]
+    spec = drafting["speculative"]
     if base["drafted"]:
         evidence = "by its counters"
         if base["draft_tokens"]:

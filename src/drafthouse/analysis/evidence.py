@@ -29,7 +29,7 @@ from .words import THRESHOLD
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of a verdict. A group is a kind of prompt at one temperature, a gate a test of the outputs."""
+    """The evidence of a verdict. A group is a prompt kind at one temperature, a gate a test of the outputs."""
 
     results: Mapping[str, ArmResult]  # by arm
     resolved: ResolvedProfile
@@ -38,16 +38,16 @@ class Evidence:
     rounds: int
     concurrency: int | None  # None: unknown
     measured: Measured  # over the declared groups
-    by_speed: Decision  # by speed alone, whatever `invalid`, `wrong` and `disturbed` have
+    by_speed: Decision  # the decision by speed alone, whatever `invalid`, `wrong` and `disturbed` have
     figures: Figures  # over the declared groups
-    groups: dict[str, JudgedGroup]
+    groups: dict[str, JudgedGroup]  # all groups by name, the declared ones first
     clock: UserClock
     drafting: dict[str, Drafting]  # by arm
     nothing_drafted: bool  # True: the speculative arm drafted, but not in the declared groups
     acceptance: list[AcceptanceFinding]
     gates: list[JudgedGate]
     invalid: list[str]  # reasons against comparing the results
-    wrong: list[str]  # failed gates
+    wrong: list[str]  # a sentence for each failed gate
     disturbed: list[Disturbance]  # causes other than speculation that can explain the speed-up
 
     @property
@@ -82,7 +82,9 @@ def gather(
     for gate in sorted(gates, key=lambda gate: gate["name"] == OUTPUTS):
         if gate["word"] == FAILED:
             wrong.append(f"wrong output: {gate['said']}")
-    invalid = _invalid_reasons(results, resolved, declared, order, drafting, from_files=from_files)
+    invalid = _invalid_reasons(
+        results, resolved, declared=declared, order=order, drafting=drafting, from_files=from_files
+    )
     if not wrong:
         # Reasons why the speed is unknown; they do not matter if the output is wrong.
         invalid += [*contradictions(results, declared), *usage_against_text(results, declared)]
@@ -97,7 +99,7 @@ def gather(
         measured=measured,
         by_speed=by_speed,
         figures=_figures(results, declared, measured),
-        groups={group: _group_figures(results, group, declared, measured, together) for group in order},
+        groups={group: _group_figures(results, group, declared, measured, together=together) for group in order},
         clock=user_clock(results, declared),
         drafting=drafting,
         nothing_drafted=nothing_drafted,
@@ -110,9 +112,10 @@ def gather(
 
 
 def declared_groups(results: Mapping[str, ArmResult], kinds: Sequence[str], present: Sequence[str]) -> list[str]:
-    """The groups of the declared kinds, at every temperature.
+    """The groups of the declared kinds, at every temperature, sorted by name.
 
-    If no kind is declared: all groups but those that only gates ask for, or all if there are no others.
+    If no kind is declared: the groups that are ``present``, without those of requests for a gate, or all if there are
+    no others.
     """
     declared: set[str] = set()
     gate_groups: set[str] = set()
@@ -129,32 +132,34 @@ def declared_groups(results: Mapping[str, ArmResult], kinds: Sequence[str], pres
 
 def _figures(results: Mapping[str, ArmResult], groups: Sequence[str], measured: Measured) -> Figures:
     """Speed-up, A/A control and output equality over some groups, each prompt counted once over all of them."""
-    baseline, speculative = answers_in(results[BASELINE], groups), answers_in(results[SPECULATIVE], groups)
+    baseline = answers_in(results[BASELINE], groups)
+    speculative = answers_in(results[SPECULATIVE], groups)
     first_rounds = rounds_of(baseline)[:2]
-    control = None
+    equal_in_baseline = None
     if len(first_rounds) == 2:
         # The second round gets the number of the first, because answers are paired within a round.
-        first_answers, second_answers = [], []
+        first_answers = []
+        second_answers = []
         for request in baseline:
             if request.get("round") == first_rounds[0]:
                 first_answers.append(request)
             elif request.get("round") == first_rounds[1]:
                 second_answers.append(request | {"round": first_rounds[0]})
-        control = compare_outputs(first_answers, second_answers)
+        equal_in_baseline = compare_outputs(first_answers, second_answers)
     return {
         "speedup": measured.gain,
         "control": control_of(results[BASELINE], groups),
-        "outputs": {"speculative": compare_outputs(baseline, speculative), "control": control},
+        "outputs": {"speculative": compare_outputs(baseline, speculative), "control": equal_in_baseline},
     }
 
 
 def _invalid_reasons(
     results: Mapping[str, ArmResult],
     resolved: ResolvedProfile,
+    *,
     declared: Sequence[str],
     order: Sequence[str],
     drafting: Mapping[str, Drafting],
-    *,
     from_files: bool,
 ) -> list[str]:
     """Why the results are not comparable, whatever their speed; ``order`` has all groups, the declared ones first."""
@@ -163,7 +168,8 @@ def _invalid_reasons(
     different_files: list[str] = []
     if not from_files:
         missing = missing_pairs(results, resolved.get("experiment") or {}, declared, order)
-        draft_problems, different_files = drafting_problems(drafting), file_differences(resolved)
+        draft_problems = drafting_problems(drafting)
+        different_files = file_differences(resolved)
     return [
         *wrong_schema(results),
         *broken_answers(results),
@@ -179,7 +185,7 @@ def _invalid_reasons(
 
 
 def _group_figures(
-    results: Mapping[str, ArmResult], group: str, declared: Sequence[str], measured: Measured, together: bool
+    results: Mapping[str, ArmResult], group: str, declared: Sequence[str], measured: Measured, *, together: bool
 ) -> JudgedGroup:
     """The figures of one group; ``measured`` belongs to all declared groups and is reused if that is the only one."""
     if [group] != declared:
@@ -188,7 +194,7 @@ def _group_figures(
 
 
 def _nothing_drafted(speculative: ArmResult, declared: Sequence[str]) -> bool:
-    """True if counters of the declared groups exist and sum to 0 draft tokens."""
+    """True if the counters of the declared groups sum to 0 draft tokens; False without counters."""
     groups = speculative.get("groups") or {}
     draft_counts = []
     for group in declared:

@@ -41,18 +41,28 @@ from .user_clock import clocks_text, later_first_token
 from .verdict_types import SlowPrompt, StartLevel, Starts, SumOfSeconds
 from .words import THRESHOLD, Word
 
-# Keys of a resolved profile that the sentence shows before the word; their values give the reason.
+# Keys of a resolved profile that the sentence shows before the word; their values give the reason: models that are not
+# real (`synthetic`), or an engine version that is not fixed (`unpinned`).
 MARKS = ("synthetic", "unpinned")
-#: Prompts with a gain below this count as slower; the verdict lists at most `SHOWN_PROMPTS` prompts.
+#: Prompts with a gain below this ratio count as slower.
 SLOWER_GAIN = 1 / THRESHOLD
+#: The verdict lists at most this many slow prompts.
 SHOWN_PROMPTS = 3
 #: A reason with fewer words serves as the headline.
 _HEADLINE_WORDS = 12
-LOW_CONFIDENCE, HIGH_CONFIDENCE = f"{100 * (1 - LOW_TAIL):g} %", f"{100 * (1 - HIGH_TAIL):g} %"  # 99 %, 97.5 %
+# The confidence of the interval's lower and upper bound as text: 99 %, 97.5 %.
+LOW_CONFIDENCE = f"{100 * (1 - LOW_TAIL):g} %"
+HIGH_CONFIDENCE = f"{100 * (1 - HIGH_TAIL):g} %"
 
 
 def verdict_text(evidence: Evidence, decision: Decision) -> str:
-    """The sentence of a verdict after its word: the reason or the speed-up, then its qualifications."""
+    """The explanation of a verdict, which follows its word.
+
+    - `invalid` or wrong output: the first reason, and the number of the others.
+    - No speed-up: that too few prompts were answered.
+    - `cannot say`: the cause, the speed-up, errors of the speculative arm alone, and what to do.
+    - `pays`, `does not pay`: the speed-up and its qualifications.
+    """
     if evidence.invalid or evidence.wrong:
         reasons = [*evidence.invalid, *evidence.wrong]
         if len(reasons) > 1:
@@ -79,7 +89,7 @@ def verdict_text(evidence: Evidence, decision: Decision) -> str:
 
 
 def headline(evidence: Evidence, decision: Decision) -> str:
-    """The sentence of a verdict after its word, in about a dozen words."""
+    """The explanation of a verdict in about a dozen words, without its word."""
     if evidence.invalid:
         reason = evidence.invalid[0]
         if len(reason.split()) < _HEADLINE_WORDS:
@@ -99,7 +109,7 @@ def headline(evidence: Evidence, decision: Decision) -> str:
 
 
 def _slower_in_sum_text(evidence: Evidence, speedup: Speedup) -> str:
-    """The clause for a sum of seconds that is surely larger than the baseline's; "" if it is not."""
+    """The clause for a speculative arm whose seconds in sum are surely more than the baseline's; "" if they are not."""
     total = evidence.measured.total
     if total is None or not slower_in_sum(speedup, total):
         return ""
@@ -129,7 +139,15 @@ def _gain_text(evidence: Evidence, speedup: Speedup) -> str:
 
 
 def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tuple[str, str]:
-    """The explanation of `cannot say`, and what would settle it; ``decision`` has the cause."""
+    """Why the verdict is `cannot say`, and what would settle it.
+
+    The first case that applies decides:
+
+    - a disturbance where the speed alone gave another word;
+    - too few rounds;
+    - a speed-up that would pay, but seconds in sum that are not surely less;
+    - too few prompts, starts that differ, or answers that are too noisy, by the cause in ``decision``.
+    """
     # The speed alone gave another word (`by_speed`), so the disturbance is the only cause.
     if evidence.disturbed and evidence.by_speed.word != Word.CANNOT_SAY:
         return evidence.disturbed[0].what, evidence.disturbed[0].do
@@ -184,14 +202,17 @@ def reasons_of(evidence: Evidence, decision: Decision) -> list[str]:
     if evidence.invalid:
         return [*evidence.invalid, *evidence.wrong]
     reasons = list(evidence.wrong)
-    speedup, total = evidence.measured.speedup, evidence.measured.total
+    speedup = evidence.measured.speedup
+    total = evidence.measured.total
     if speedup is None:
         return [*reasons, "fewer than two prompts were measured in both arms"]
     reasons += [disturbance.what for disturbance in evidence.disturbed]
     if decision.word == Word.CANNOT_SAY:
-        reasons.append(cannot_say(evidence, decision, speedup)[0])
+        why, _advice = cannot_say(evidence, decision, speedup)
+        reasons.append(why)
     prompts_text = count(len(speedup.prompt_gains), "prompt")
-    lower, upper = "above", "below"
+    lower = "above"
+    upper = "below"
     if speedup.low <= math.log(THRESHOLD):
         lower = "not above"
     if speedup.high >= math.log(WORTH):
@@ -218,7 +239,8 @@ def speculative_errors(evidence: Evidence) -> list[str]:
     """Wrong JSON and tool calls of the speculative arm alone, too few for the gate to fail; a text per gate."""
     errors = []
     for gate in evidence.gates:
-        base, spec = gate["baseline"], gate["speculative"]
+        base = gate["baseline"]
+        spec = gate["speculative"]
         if gate["name"] in (JSON, TOOLS) and gate["word"] != FAILED and spec.get("wrong") and not base.get("wrong"):
             text = f"{gate['title']}: {spec['said']} with speculation, {base['said']} without"
             if spec["examples"]:
@@ -228,10 +250,12 @@ def speculative_errors(evidence: Evidence) -> list[str]:
 
 
 def unchecked_outputs(evidence: Evidence) -> str:
-    """The clause that names temperatures at which no gate compared the outputs; "" if all were compared."""
+    """The clause that names temperatures at which no gate compared the outputs; "" if all were compared.
+
+    The gate `scores` covers every temperature, `outputs` temperature 0, and `sampled` those above it.
+    """
     words = {gate["name"]: gate["word"] for gate in evidence.gates}
     not_checked = (NOT_MEASURED, NO_BASELINE, None)  # None: the results have no such gate
-    # The gate `scores` compares the answers at all temperatures.
     if words.get(SCORES) not in not_checked:
         return ""
     temperatures = set()
@@ -262,7 +286,7 @@ def repetition_text(evidence: Evidence) -> str:
 
 
 def slowest_prompts(speedup: Speedup | None) -> list[SlowPrompt]:
-    """The `SHOWN_PROMPTS` prompts with the smallest gain, the smallest first; gains are ratios."""
+    """The `SHOWN_PROMPTS` prompts with the smallest gain, the smallest first; empty without a speed-up."""
     if speedup is None:
         return []
     ordered = sorted(speedup.prompt_gains.items(), key=lambda item: item[1])
@@ -274,7 +298,7 @@ def slowest_prompts(speedup: Speedup | None) -> list[SlowPrompt]:
 
 
 def slower_share(speedup: Speedup | None) -> float | None:
-    """The fraction of the prompts whose gain is below 1/1.03; None without a speed-up."""
+    """The fraction of the prompts whose gain is below `SLOWER_GAIN`; None without a speed-up."""
     if speedup is None:
         return None
     slower = [gain for gain in speedup.prompt_gains.values() if math.exp(gain) < SLOWER_GAIN]
@@ -282,7 +306,7 @@ def slower_share(speedup: Speedup | None) -> float | None:
 
 
 def starts_of(speedup: Speedup | None) -> Starts | None:
-    """The server starts for the report; a level is the time per token of a start over its arm's mean, a ratio."""
+    """The server starts for the report, from logarithms to ratios and fractions; None without a speed-up."""
     if speedup is None:
         return None
     largest_ratio, arm = speedup.starts.apart
@@ -301,8 +325,12 @@ def starts_of(speedup: Speedup | None) -> Starts | None:
 
 
 def seconds_of(evidence: Evidence) -> SumOfSeconds | None:
-    """The ratio of the arms' seconds in sum for the report, with its one-sided 90 % lower and 99 % upper bounds."""
-    speedup, total = evidence.measured.speedup, evidence.measured.total
+    """The ratio of the arms' seconds in sum for the report, with its one-sided 90 % lower and 99 % upper bounds.
+
+    None without a speed-up, whose spread of starts the bounds include, or without a sum.
+    """
+    speedup = evidence.measured.speedup
+    total = evidence.measured.total
     if speedup is None or total is None:
         return None
     return {
@@ -332,7 +360,8 @@ def _slowest_text(evidence: Evidence) -> str:
 
 def _within_control_text(evidence: Evidence, decision: Decision) -> str:
     """The clause for a `pays` whose lower bound lies within the range of the A/A control; else ""."""
-    control, speedup = evidence.control, evidence.figures["speedup"]
+    control = evidence.control
+    speedup = evidence.figures["speedup"]
     if decision.word != Word.PAYS or not control or not speedup:
         return ""
     # A drift of the baseline could favour either arm, so both directions count.
@@ -342,7 +371,7 @@ def _within_control_text(evidence: Evidence, decision: Decision) -> str:
 
 
 def _bound_text(log_bound: float, limit: float) -> str:
-    """A bound (given as logarithm) as ratio, with enough digits to differ from ``limit``."""
+    """A bound (given as logarithm) as ratio, with enough digits, up to six, to differ from ``limit``."""
     bound = math.exp(log_bound)
     digits = 2
     while digits < 6 and round(bound, digits) == limit:
@@ -359,7 +388,7 @@ def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
         *_other_work_warnings(results),
         *_pollution_warnings(evidence),
     ]
-    notes: list[str] = []
+    notes: list[str] = []  # what the client noted while it measured; both arms may have the same
     for result in results.values():
         notes += map(str, result.get("notes") or [])
     warnings += list(dict.fromkeys(notes))
@@ -376,6 +405,7 @@ def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
 
 
 def _profile_warnings(evidence: Evidence) -> list[str]:
+    """The warnings of the resolved profile: its marks, its own warnings, and known issues of the engine."""
     resolved = evidence.resolved
     warnings = []
     for mark in MARKS:
@@ -393,6 +423,7 @@ def _profile_warnings(evidence: Evidence) -> list[str]:
 
 
 def _control_warnings(control: Gain | None) -> list[str]:
+    """A warning if there is no A/A control, or if it shows a drift of more than the threshold; else empty."""
     if control is None:
         return ["no A/A control: the baseline ran one round, so its own drift is unknown"]
     if control["high"] >= 1 / THRESHOLD and control["low"] <= THRESHOLD:
@@ -421,6 +452,7 @@ def _other_work_warnings(results: Mapping[str, ArmResult]) -> list[str]:
 
 
 def _pollution_warnings(evidence: Evidence) -> list[str]:
+    """A warning for each undeclared group that other traffic or a suspended machine disturbed (polluted)."""
     texts = []
     for arm, result in evidence.results.items():
         for group, number, why in disturbances(result):
@@ -444,18 +476,23 @@ def _repeated_prompts(evidence: Evidence) -> list[str]:
 
 def _unequal_outputs(evidence: Evidence) -> list[str]:
     """A warning if fewer outputs are equal between the arms than in two rounds of the baseline (the control)."""
-    between_arms, control = evidence.figures["outputs"]["speculative"], evidence.figures["outputs"]["control"]
-    baseline_share, control_text = 1.0, ""  # without a control, all are expected to be equal
+    between_arms = evidence.figures["outputs"]["speculative"]
+    control = evidence.figures["outputs"]["control"]
+    # Without a control, all are expected to be equal.
+    baseline_share = 1.0
+    control_text = ""
     if control:
         baseline_share = control["share"]
         control_text = f", and in {percent(baseline_share)} when the baseline is asked twice"
     if not between_arms or between_arms["share"] >= baseline_share:
         return []
-    kinds, equal_share = listing(evidence.declared), percent(between_arms["share"])
-    return [f"outputs at temperature 0 on {kinds} are equal in {equal_share} of the pairs{control_text}"]
+    groups = listing(evidence.declared)
+    equal_share = percent(between_arms["share"])
+    return [f"outputs at temperature 0 on {groups} are equal in {equal_share} of the pairs{control_text}"]
 
 
 def _slower_groups(evidence: Evidence, decision: Decision) -> list[str]:
+    """A warning beside `pays` that names the groups that are surely slower; empty without one."""
     slower = []
     for group, figures in evidence.groups.items():
         speedup = figures["speedup"]

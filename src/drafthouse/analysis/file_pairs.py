@@ -1,7 +1,7 @@
-"""Pairs the requests of two arms (baseline, speculative) from files that other clients wrote. Pure.
+"""Pairs the requests of two arms (baseline, speculative) from files that other clients wrote.
 
-Requests are paired by id if the arms share ids; else by the hash of the prompt; else by
-position in the run, within a prompt kind. Requests without a partner are left out and reported.
+Requests are paired by id if the arms share ids; else by the hash of the prompt if they share hashes; else, unless all
+have hashes, by position in the run, within a prompt kind. Requests without a partner are left out and reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from ..core.format import count, first_names, listing, times
 from .speedup import BASELINE, SPECULATIVE
 from .validity import RESULT_SCHEMA
 
-BY_ID, BY_HASH, BY_POSITION, BY_NOTHING = "id", "hash of the prompt", "position", "nothing"
+# The ways to pair requests, as a report names them.
+BY_ID = "id"
+BY_HASH = "hash of the prompt"
+BY_POSITION = "position"
+BY_NOTHING = "nothing"  # the hashes show that the arms have different prompts
 #: If more than this fraction of the pairs by position differ in prompt length, the arms have different prompts.
 TOLERATED_SHARE = 0.05
 #: If more than this fraction of an arm's answers failed, the rest is no fair sample.
@@ -29,7 +33,7 @@ FAILED_SHARE = 0.1
 TOLERATED_LENGTH_RATIO = 1.05
 
 Key = tuple[str, str]  # kind, and the name of a prompt: id, hash or position
-Keyed = dict[Key, list[Answer]]  # the answers of one run
+Keyed = dict[Key, list[Answer]]  # the answers of one run; several for a prompt that was sent several times
 
 
 @dataclass
@@ -40,18 +44,19 @@ class Paired:
     runs: dict[str, int]  # the number of runs by arm
     how: str  # the pairing method: BY_ID, BY_HASH, BY_POSITION or BY_NOTHING
     clocks: list[str] = field(default_factory=list)  # where the times per token come from
-    notes: list[str] = field(default_factory=list)  # warnings
+    notes: list[str] = field(default_factory=list)  # sentences about answers that were left out, and other warnings
     invalid: list[str] = field(default_factory=list)  # reasons not to compare the arms
     equal_texts: tuple[int, int] = (0, 0)  # equal texts, compared texts
 
 
 def pair_runs(baseline: Sequence[Run], speculative: Sequence[Run]) -> Paired:
-    """The runs of two arms at one load level as results whose paired requests have equal names."""
+    """The runs of two arms at one load level as results whose paired requests have equal prompt ids."""
     arms = {BASELINE: baseline, SPECULATIVE: speculative}
     how = _pairing_method(baseline, speculative)
-    paired = Paired({}, {BASELINE: len(baseline), SPECULATIVE: len(speculative)}, how)
+    run_counts = {BASELINE: len(baseline), SPECULATIVE: len(speculative)}
+    paired = Paired(results={}, runs=run_counts, how=how)
     answers_by_key: dict[str, list[Keyed]] = {}
-    clocks: dict[str, None] = {}
+    clocks: dict[str, None] = {}  # a dict keeps their order
     for arm, runs in arms.items():
         answers = list(chain.from_iterable(run.answers for run in runs))
         _note_failed(arm, answers, paired)
@@ -96,8 +101,11 @@ def _note_failed(arm: str, answers: Sequence[Answer], paired: Paired) -> None:
 
 
 def _note_contradictions(arm: str, answers: Sequence[Answer], notes: list[str]) -> None:
-    """Report contradictory figures, and answers without a token count."""
-    first_key: dict[str, str] = {}
+    """Add to ``notes`` what the records contradict themselves in, and how many answers have no token count.
+
+    ``answer.notes`` has the contradictions of one record; the figures in question were left out when it was read.
+    """
+    first_key: dict[str, str] = {}  # by contradiction, the first record that has it
     note_counts: Counter[str] = Counter()
     for answer in answers:
         note_counts.update(answer.notes)
@@ -111,11 +119,16 @@ def _note_contradictions(arm: str, answers: Sequence[Answer], notes: list[str]) 
 
 
 def _pairing_method(baseline: Sequence[Run], speculative: Sequence[Run]) -> str:
-    """The best method by which answers of both arms can be paired."""
+    """The best method by which answers of both arms can be paired.
+
+    By id if they share one, else by hash if they share one. Else by nothing if both arms have hashes, because their
+    prompts differ, and by position if an arm has none.
+    """
     ids: list[set[str | None]] = []
     hashes: list[set[str | None]] = []
     for runs in (baseline, speculative):
-        arm_ids, arm_hashes = set(), set()
+        arm_ids: set[str | None] = set()
+        arm_hashes: set[str | None] = set()
         for answer in chain.from_iterable(run.whole_answers for run in runs):
             arm_ids.add(answer.key)
             arm_hashes.add(answer.prompt)
@@ -160,12 +173,13 @@ def _drop_unpaired(keyed: Mapping[str, Sequence[Keyed]], notes: list[str]) -> No
 
 
 def _drop_other_lengths(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) -> None:
-    """Drop pairs by position whose prompt lengths differ; if they are many, the arms are invalid."""
+    """Drop pairs by position of unequal known prompt length; above `TOLERATED_SHARE` of them the arms are invalid."""
     compared = 0
     diffs: list[str] = []
     for base, spec in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
         for key in list(base):
-            tokens_a, tokens_b = base[key][0].request.get("input_tokens"), spec[key][0].request.get("input_tokens")
+            tokens_a = base[key][0].request.get("input_tokens")
+            tokens_b = spec[key][0].request.get("input_tokens")
             if tokens_a is None or tokens_b is None:
                 continue
             compared += 1
@@ -182,10 +196,10 @@ def _drop_other_lengths(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) ->
 
 
 def _result_of_arm(arm: str, runs: Sequence[Run], requests: list[Request]) -> ArmResult:
-    """The result of one arm: Drafthouse's own file as it is, else a bare one with the files' drafting figures."""
+    """The result of an arm: the fields of the first run if Drafthouse wrote it, else the files' drafting figures."""
     own_result = runs[0].result if runs else None
     if own_result is not None:
-        # The counts are those of one file, and the user says which arm it is.
+        # The numbers of rounds and prompts are those of one file, and the user says which arm it is.
         fields = {name: value for name, value in own_result.items() if name not in ("rounds", "num_prompts", "arm")}
         return cast("ArmResult", {**fields, "arm": arm, "requests": requests})
     return cast("ArmResult", {**bare_result(arm, runs[0].load, requests), **_draft_figures(runs)})
@@ -204,11 +218,14 @@ def bare_result(arm: str, load: float | None, requests: list[Request]) -> ArmRes
 
 
 def _draft_figures(runs: Sequence[Run]) -> dict[str, float | str]:
-    """The files' drafting figures under the keys of a result; rates in per cent."""
+    """The files' drafting figures under the keys of a result; rates in per cent.
+
+    Later runs override earlier ones, and the counts of the answers override the files' summaries.
+    """
     figures: dict[str, float | str] = {}
     draft_tokens = 0
-    accepted: list[int | None] = []
-    rates = []
+    accepted: list[int | None] = []  # of each answer that counts its draft tokens; None if it counts only these
+    rates = []  # acceptance rates of single answers, in per cent
     for run in runs:
         figures |= {name: value for name, value in run.figures.items() if name.startswith("spec_decode_")}
         if "accept_length" in run.figures:
@@ -232,13 +249,18 @@ def _draft_figures(runs: Sequence[Run]) -> dict[str, float | str]:
 
 
 def _compare_pairs(paired: Paired, keyed: Mapping[str, Sequence[Keyed]]) -> None:
-    """Count equal texts, and report answer lengths that differ and times from several sources."""
+    """Count equal texts, and report answer lengths that differ and times per token from several sources.
+
+    Of a prompt that was sent several times in a run, the first answers are compared.
+    """
     equal = compared = 0
     length_ratios = []
     for base, spec in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
         for key in base:
-            first, second = base[key][0], spec[key][0]
-            length_a, length_b = first.request.get("output_tokens"), second.request.get("output_tokens")
+            first = base[key][0]
+            second = spec[key][0]
+            length_a = first.request.get("output_tokens")
+            length_b = second.request.get("output_tokens")
             if length_a and length_b:
                 length_ratios.append(length_b / length_a)
             if first.text and second.text:

@@ -35,7 +35,9 @@ from .scored_outputs import RULE as SCORES_RULE
 from .scored_outputs import judge_scores
 from .verdict_types import CheckedSide, JudgedArms, JudgedGate, gate_side
 
+# Names of the gates that need no prompts of their own; the others are named in `prompts.checks`.
 OUTPUTS, SCORES, TEXTS, SAMPLED = "outputs", "scores", "texts", "sampled"
+# The words of a gate. No baseline: the baseline itself does not pass, so nothing can be said about speculation.
 PASSED, FAILED, NOT_MEASURED, NO_BASELINE = "passed", "failed", "not measured", "no baseline"
 
 #: This many prompts may be lost by chance if the baseline has no wrong answer.
@@ -73,6 +75,7 @@ TITLES = {
     STREAMS: "Tool calls streamed and not",
     SLOTS: "One prompt in all slots",
 }
+# What the prompts of these gates ask for, in words.
 _ASKED_FOR = {JSON: "JSON", TOOLS: "a tool call", NEEDLE: "words from a long text"}
 
 
@@ -83,7 +86,8 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
     baseline itself does not pass) and ``said``. Each arm has ``said``, ``passed`` and ``total``
     (answers for outputs, scores and texts, else prompts) and ``examples``. A bad result raises nothing.
     """
-    requests = requests_of(baseline), requests_of(speculative)
+    base_requests = requests_of(baseline)
+    spec_requests = requests_of(speculative)
     gates = [_gate(OUTPUTS, OUTPUTS_RULE, judge_outputs(baseline, speculative))]
     # In the order in which failures are reported: a single wrong answer is easier to understand than statistics.
     advice = ""
@@ -91,15 +95,15 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
         advice = "; the suite 'gates' has prompts that do"
     gates += judge_checks(baseline, speculative, advice)
     ways_repeated = set()
-    for request in requests[0]:
+    for request in base_requests:
         if gate := request.get("gate"):
             ways_repeated.add(gate.get("again"))
     if WARM in ways_repeated:
-        judged = _judge_repeats(WARM, *requests)
+        judged = _judge_repeats(WARM, base_requests, spec_requests)
         cache_hits = {"baseline": prefix_hits(baseline), "speculative": prefix_hits(speculative)}
         gates.append(_gate(WARM, AGAIN_RULE, with_cache_hits(judged, cache_hits)))
     if STREAMS in ways_repeated:
-        gates.append(_gate(STREAMS, AGAIN_RULE, _judge_repeats(STREAMS, *requests)))
+        gates.append(_gate(STREAMS, AGAIN_RULE, _judge_repeats(STREAMS, base_requests, spec_requests)))
     if SLOTS in ways_repeated:
         gates.append(_gate(SLOTS, SLOTS_RULE, judge_slots(baseline, speculative, _slots(resolved))))
     return [
@@ -129,6 +133,7 @@ def _slots(resolved: ResolvedProfile) -> int | None:
 
 
 def _gate(name: str, rule: str, judged: JudgedArms) -> JudgedGate:
+    """A judgement with the name, the title and the rule of its gate."""
     return {"name": name, "title": TITLES[name], "rule": rule, **judged}
 
 
@@ -140,31 +145,46 @@ States = Mapping[Prompt, tuple[str, str]]
 
 def _judge_repeats(name: Again, baseline: Sequence[Request], speculative: Sequence[Request]) -> JudgedArms:
     """The gate over prompts that one server answered several times."""
-    base, spec = consistency_states(baseline, name), consistency_states(speculative, name)
+    base = consistency_states(baseline, name)
+    spec = consistency_states(speculative, name)
     return _judge_states(name, base, spec, "no prompt was repeated in both arms")
 
 
 def _judge_states(name: str, base: States, spec: States, absent_text: str) -> JudgedArms:
     """A gate by the states of its prompts in both arms; ``absent_text`` is its sentence if there are no prompts."""
     prompts = [prompt for prompt in base if prompt in spec]
-    sides = _side(base, prompts), _side(spec, prompts)
-    word, text = NOT_MEASURED, absent_text
+    base_side = _side(base, prompts)
+    spec_side = _side(spec, prompts)
+    word = NOT_MEASURED
+    text = absent_text
     if prompts:
-        word, text = _word_and_text(name, base, spec, prompts, *sides)
-    return {"word": word, "said": text, "baseline": sides[0], "speculative": sides[1]}
+        word, text = _word_and_text(name, base, spec, prompts=prompts, base_side=base_side, spec_side=spec_side)
+    return {"word": word, "said": text, "baseline": base_side, "speculative": spec_side}
 
 
 def _word_and_text(
     name: str, base: States, spec: States, prompts: Sequence[Prompt], base_side: CheckedSide, spec_side: CheckedSide
 ) -> tuple[str, str]:
-    """The word of a gate and its sentence, over the prompts that both arms answered."""
-    passed, spec_passed, total = base_side["passed"], spec_side["passed"], count(len(prompts), "prompt")
+    """The word of a gate and its sentence, over the prompts that both arms answered.
+
+    The first case that applies decides:
+
+    - fewer prompts than `FEWEST_JUDGED`: not measured;
+    - a baseline that gets fewer than that right, or less than half: no baseline;
+    - losses as in `FAILS_WHEN`: failed;
+    - losses that cannot be told from chance: not measured;
+    - else passed.
+    """
+    passed = base_side["passed"]
+    spec_passed = spec_side["passed"]
+    total = count(len(prompts), "prompt")
     if len(prompts) < FEWEST_JUDGED:
         return NOT_MEASURED, f"{total}, and {FEWEST_JUDGED} are needed"
     # A target that is mostly wrong by itself shows nothing about speculation.
     if passed < FEWEST_JUDGED or 2 * passed < len(prompts):
         return NO_BASELINE, f"the baseline itself gets only {passed} of {total} right{_example(base, prompts)}"
-    lost, lost_wrong = [], []
+    lost: list[Prompt] = []  # right in the baseline alone
+    lost_wrong: list[Prompt] = []  # those of them that the speculative arm gets wrong, and not only cut off
     for prompt in prompts:
         if base[prompt][0] == RIGHT and spec[prompt][0] != RIGHT:
             lost.append(prompt)
@@ -206,11 +226,15 @@ def _cannot_tell(
 
 
 def _title_in_sentence(name: str) -> str:
+    """The title of a gate within a sentence: with a small first letter, except for an abbreviation."""
     return TITLES[name] if name == JSON else TITLES[name][0].lower() + TITLES[name][1:]
 
 
 def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, str]]:
-    """The state of each prompt of a gate in one arm: the worst of its answers."""
+    """The state of each prompt of a gate in one arm: the worst of its answers.
+
+    Requests that failed otherwise than by a refusal or an empty answer have no state; `validity.py` reports them.
+    """
     states: dict[Prompt, tuple[str, str]] = {}
     for request in requests:
         gate = request.get("gate")

@@ -1,8 +1,9 @@
-"""The verdict over result files of other clients: the words of `decision.py`, as far as files support them. Pure.
+"""The verdict over result files of other clients: the words of `decision.py`, as far as files support them.
 
-A single run of an arm does not show how its server starts differ, so the word is `cannot say: one run of ...`.
-Beside it stands the word that further runs would give if they agreed with it exactly ("if the box was quiet"). Files
-that give one summary per run, without single answers, support a ratio with the spread between repeats, and no word.
+A run is one execution of a client against one arm; it counts as a round. A single run of an arm does not show how its
+server starts differ, so the word is `cannot say: one run of ...`. Beside it stands the word that further runs would
+give if they agreed with it exactly ("if the box was quiet"). Files that give one summary per run, without single
+answers, support a ratio with the spread between repeats, and no word.
 """
 
 from __future__ import annotations
@@ -39,20 +40,25 @@ from .words import CANNOT_SAY, THRESHOLD
 #: The runs of the baseline and of the speculative arm at one load level.
 Sides = tuple[list[Run], list[Run]]
 _ARM_TEXT = {BASELINE: "of the baseline", SPECULATIVE: "of the speculative arm"}
+#: The schema of a ladder (load sweep) that is built from files.
 LADDER_SCHEMA = "drafthouse.ladder/1"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict and its results."""
+    """The verdict over files, with what a report needs beside it."""
 
     judgement: Judgement
-    results: dict[str, ArmResult]
+    results: dict[str, ArmResult]  # by arm, the results that were judged
     quiet: str | None = None  # the word "if the box was quiet"; None if no further run is needed
 
 
 def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
-    """The verdict over two arms with single answers, about the prompt kinds ``kinds``; about all if empty."""
+    """The verdict over two arms with single answers, about the prompt kinds ``kinds``; about all if empty.
+
+    If both arms have two runs or more, or the results are invalid or wrong, it is the verdict as it stands. Else it is
+    `cannot say` with the word of the assumed further runs beside it. Warnings are added to ``paired.notes``.
+    """
     rounds = min(paired.runs.values())  # those that both arms have
     results = {arm: _of_rounds(result, range(1, rounds + 1)) for arm, result in paired.results.items()}
     resolved = cast("ResolvedProfile", {"experiment": {"kinds": list(kinds)}})
@@ -64,7 +70,7 @@ def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
     if not single_run_arms or evidence.invalid or evidence.wrong:
         judgement = explain(evidence, decide_word(evidence))
         # Files have no budget for further rounds.
-        for key in ("said", "sentence"):
+        for key in ("said", "sentence"):  # the explanation, and the whole sentence
             judgement[key] = judgement[key].replace("allow more rounds (experiment.budget)", "measure further runs")
         return Judged(judgement, results)
     # The control needs no counterpart in the other arm, so it covers all runs of the baseline.
@@ -73,7 +79,7 @@ def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
     decision = decide_word(evidence)
     judgement = explain(evidence, decision)
     runs = f"one run {listing([_ARM_TEXT[arm] for arm in single_run_arms])}"
-    clause = verdict_text(evidence, decision).partition("; do: ")[0]  # without its own advice
+    clause, _, _advice = verdict_text(evidence, decision).partition("; do: ")
     remedy_suffix = ", and with more prompts" if decision.cause == Cause.TOO_FEW_PROMPTS else ""
     text = (
         f"{runs}: what starts differ by is not known; if the box was quiet: {decision.word}: {clause}; "
@@ -94,7 +100,10 @@ def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
 def drafting_findings(evidence: Evidence) -> tuple[list[str], list[str]]:
     """Reasons for `invalid`, and warnings, from the files' drafting figures, which files may lack.
 
-    A speculative arm that did not draft is only a warning unless it is faster: without a gain it does not pay anyhow.
+    - A baseline that drafted: a reason.
+    - A speculative arm that drafted, or whose file does not show whether it did: neither.
+    - A speculative arm that did not draft: a reason if it is faster, else a warning: without a gain it does not pay
+      anyhow.
     """
     problems = drafting_problems(evidence.drafting)
     if evidence.drafting[BASELINE]["drafted"]:
@@ -107,7 +116,11 @@ def drafting_findings(evidence: Evidence) -> tuple[list[str], list[str]]:
 
 
 def _with_assumed_runs(evidence: Evidence, paired: Paired) -> Evidence:
-    """The evidence with copies of each arm's last run as further runs, as many as the rule needs."""
+    """The evidence with copies of each arm's last run as further runs, as many as the rule needs.
+
+    Both arms get equally many runs: at least `FIRST_LOOK`, at most `LEAST_ROUNDS`, and no fewer than either has.
+    The figures are those of the fewest runs, the decision by speed that of the last attempt.
+    """
     fewest_rounds = max(FIRST_LOOK, *paired.runs.values())
     for rounds in range(fewest_rounds, max(fewest_rounds, LEAST_ROUNDS) + 1):
         results = {}
@@ -129,6 +142,7 @@ def _with_assumed_runs(evidence: Evidence, paired: Paired) -> Evidence:
 
 
 def _of_rounds(result: ArmResult, rounds: range) -> ArmResult:
+    """The result with the requests of these rounds only."""
     requests = [request for request in requests_of(result) if request["round"] in rounds]
     return cast("ArmResult", {**result, "requests": requests})
 
@@ -137,13 +151,16 @@ def _of_rounds(result: ArmResult, rounds: range) -> ArmResult:
 
 
 def judge_summaries(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judged:
-    """The ratio of runs that have only summaries, with the spread between repeats; the word is `cannot say`."""
+    """The verdict over runs that have only summaries: a ratio with the spread between repeats, and `cannot say`.
+
+    Without a kind of run that both arms have there is no ratio, and the verdict is `invalid`.
+    """
     tpots_ms = {BASELINE: _repeats(baseline), SPECULATIVE: _repeats(speculative)}
     results = {}
     for arm, runs in ((BASELINE, baseline), (SPECULATIVE, speculative)):
         results[arm] = bare_result(arm, runs[0].load, _requests_of_repeats(tpots_ms[arm]))
     evidence = gather(results[BASELINE], results[SPECULATIVE], cast("ResolvedProfile", {}), from_files=True)
-    problems = drafting_findings(evidence)[0]
+    problems, _warnings = drafting_findings(evidence)
     ratio = ratio_of_repeats(tpots_ms[BASELINE], tpots_ms[SPECULATIVE])
     if ratio is None:
         problems.append("the two arms have no kind of run in common")
@@ -156,7 +173,8 @@ def judge_summaries(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judg
     judgement = explain(evidence, decide_word(evidence))
     if ratio is None:
         return Judged(judgement, results)
-    base_runs, spec_runs = max(map(len, tpots_ms[BASELINE].values())), max(map(len, tpots_ms[SPECULATIVE].values()))
+    base_runs = max(map(len, tpots_ms[BASELINE].values()))
+    spec_runs = max(map(len, tpots_ms[SPECULATIVE].values()))
     runs_text = f"{count(base_runs, 'run')} of the baseline and {spec_runs} of the speculative arm"
     spread_text = (
         f"{times_span(ratio)}, the interval of the spread between" if ratio["reach"] else f"{times(ratio['gain'])},"
@@ -176,7 +194,7 @@ def judge_summaries(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judg
 
 
 def _repeats(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """The times per token of all runs by prompt kind, in ms."""
+    """The times per token of all runs by prompt kind, in ms; the kind "" has the medians of runs without kinds."""
     by_kind_ms: dict[str, list[float]] = {}
     for run in runs:
         single_ms = list(filter(None, (answer.request.get("tpot_ms") for answer in run.answers)))
@@ -203,14 +221,19 @@ def ratio_of_repeats(
 ) -> Gain | None:
     """The geometric mean over kinds of the arms' ratio of times per token, from repeats; None without a common kind.
 
-    The variance is pooled over K kinds and both arms, times the sum of 1 / (n K^2). Without repeats ``reach`` is 0.
+    The arguments have the times of the repeats by kind. The variance of a repeat's logarithm is pooled over K kinds and
+    both arms; that of the mean is this variance times the sum, over kinds and arms of n repeats, of 1 / (n K^2).
+    Without repeats there is no interval: the bounds are the ratio itself, and ``reach`` is 0.
     """
     kinds = [kind for kind in baseline if kind in speculative]
     if not kinds:
         return None
-    gains, inverse_n, squares, freedom = [], 0.0, 0.0, 0
+    gains = []  # logarithms, by kind
+    inverse_n = 0.0  # the sum of 1 / (n K^2)
+    squares = 0.0  # squared deviations of all repeats from their mean
+    freedom = 0
     for kind in kinds:
-        means = []
+        means = []  # of the baseline, then of the speculative arm
         for repeats in (baseline[kind], speculative[kind]):
             logs = list(map(math.log, repeats))
             means.append(fmean(logs))
@@ -222,7 +245,8 @@ def ratio_of_repeats(
     if not freedom:
         return ratio_of(mean, mean, mean, len(kinds), enough=False)
     error = math.sqrt(squares / freedom * inverse_n)
-    low, high = mean - t_quantile(LOW_TAIL, freedom) * error, mean + t_quantile(HIGH_TAIL, freedom) * error
+    low = mean - t_quantile(LOW_TAIL, freedom) * error
+    high = mean + t_quantile(HIGH_TAIL, freedom) * error
     return ratio_of(mean, low, high, len(kinds), enough=True)
 
 
@@ -230,7 +254,10 @@ def ratio_of_repeats(
 
 
 def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
-    """The load levels that both arms have, as a ladder with its crossover; None for fewer than two."""
+    """The load levels that both arms have, as a ladder with its crossover; None for fewer than two.
+
+    ``unit`` is that of the levels. Each run is a round, and its answers at a level are one step of an arm.
+    """
     if len(pairs) < 2:
         return None
     steps = []
@@ -253,7 +280,7 @@ def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
 
 
 def _step(level: float, arm: str, round_number: int, requests: Sequence[Request]) -> LadderStep:
-    """One step of a ladder: the times per token of a run in ms, by prompt."""
+    """One step of a ladder: the times per token of a run in ms, by prompt; ``requests`` may be of all rounds."""
     by_prompt: dict[str, list[float]] = {}
     for request in requests:
         if request["round"] == round_number and request["tpot_ms"]:
@@ -265,7 +292,10 @@ def _step(level: float, arm: str, round_number: int, requests: Sequence[Request]
 
 
 def crossover_of_summaries(loads: Mapping[float | None, Sides]) -> list[str]:
-    """The ratios of runs with only summaries by load level, and the load at which they fall through 1.03."""
+    """One sentence with the ratios of runs with only summaries by load level, and where they fall through 1.03.
+
+    ``loads`` has the runs of both arms by load, None if a file does not say its load. Empty for fewer than two levels.
+    """
     gains = {}
     for load, (baseline, speculative) in loads.items():
         ratio = ratio_of_repeats(_repeats(baseline), _repeats(speculative))
@@ -275,11 +305,13 @@ def crossover_of_summaries(loads: Mapping[float | None, Sides]) -> list[str]:
     if len(levels) < 2:
         return []
     ratios_text = ", ".join(f"{times(gains[level])} at {shown_level(level)}" for level in levels)
-    crossover = float(crossings(levels, np.asarray([[gains[level] for level in levels]]))[0])
+    gains_by_level = np.asarray([[gains[level] for level in levels]])
+    (crossover,) = crossings(levels, gains_by_level).tolist()
     crossover_text = f"falls through {times(THRESHOLD)} at about {shown_level(round(crossover, 1))}"
     if crossover == 0:
         crossover_text = f"above {times(THRESHOLD)} nowhere"
     elif math.isinf(crossover):
         crossover_text = f"above {times(THRESHOLD)} up to the highest load"
-    unit = next(iter(loads.values()))[0][0].unit
+    first_baseline_runs, _ = next(iter(loads.values()))
+    unit = first_baseline_runs[0].unit
     return [f"{ratios_text} {unit}: {crossover_text}"]

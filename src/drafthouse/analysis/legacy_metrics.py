@@ -17,24 +17,25 @@ from ..core.format import number
 
 
 class OldColumn(TypedDict):
-    """A column: its values by statistic (median, iqr), and its error."""
+    """A column of a result."""
 
-    name: str
+    name: str  # as the tool calls it
     unit: str
-    values: dict[str, float | None]
-    error: str
+    values: dict[str, float | None]  # by statistic ("median", "iqr"); None without an answer that has the quantities
+    error: str  # what is wrong with the formula or the name
 
 
 class Column(NamedTuple):
     """The formula of a column: quantity ``above``, divided by quantity ``below`` unless that is None."""
 
-    name: str
+    name: str  # as the tool calls it
     unit: str
-    above: str
+    above: str  # a key of `Quantities`
     below: str | None
-    error: str
+    error: str  # what is wrong with the formula or the name
 
 
+#: The name of the tool, and the key of its columns in a result.
 TOOL = "llm-speed-benchmark"
 #: The tool counts tokens in the displayed text; it does not read the server's token count.
 TOKENS_NOTE = (
@@ -73,7 +74,7 @@ _COLUMNS = (
     ),
 )  # fmt: skip
 
-Quantities = dict[str, float | None]
+Quantities = dict[str, float | None]  # the quantities of one answer by name, None if unknown
 
 
 def shown_tokens(request: Request) -> float | None:
@@ -84,12 +85,19 @@ def shown_tokens(request: Request) -> float | None:
     output_tokens = request.get("output_tokens")
     if not output_tokens:
         return None
-    text, reasoning = len(request.get("text") or ""), len(request.get("reasoning_text") or "")
-    return float(output_tokens) * text / (text + reasoning) if text + reasoning else float(output_tokens)
+    text_characters = len(request.get("text") or "")
+    characters = text_characters + len(request.get("reasoning_text") or "")
+    if not characters:
+        return float(output_tokens)
+    return float(output_tokens) * text_characters / characters
 
 
 def quantities_of(request: Request) -> Quantities:
-    """The quantities of one answer by name: seconds, tokens, characters and chunks; None if unknown."""
+    """The quantities of one answer by name, in seconds (``_s``), tokens, characters and chunks; None if unknown.
+
+    ``first_s``, ``shown_s`` and ``end_s`` are times since the request: to the first token of any kind, to the first
+    shown one, to the end. ``streaming_s`` is the time from ``first_s`` to ``end_s``.
+    """
     quantities: Quantities = {
         "tokens": shown_tokens(request),
         "input_tokens": request.get("input_tokens"),
@@ -100,7 +108,8 @@ def quantities_of(request: Request) -> Quantities:
     clocks = {"first_s": request.get("ttft_ms"), "shown_s": request.get("ttfat_ms"), "end_s": request.get("e2el_ms")}
     for key, milliseconds in clocks.items():
         quantities[key] = None if milliseconds is None else milliseconds / 1000
-    first_s, end_s = quantities["first_s"], quantities["end_s"]
+    first_s = quantities["first_s"]
+    end_s = quantities["end_s"]
     if first_s is not None and end_s is not None:
         quantities["streaming_s"] = end_s - first_s
     return quantities
@@ -116,12 +125,14 @@ def columns_of(result: ArmResult) -> list[OldColumn]:
             if (value := _value(column, quantities)) is not None:
                 values.append(value)
         low, high = percentile(values, 25), percentile(values, 75)
-        spread = {"median": percentile(values, 50), "iqr": None if low is None or high is None else high - low}
-        columns.append({"name": column.name, "unit": column.unit, "values": spread, "error": column.error})
+        iqr = None if low is None or high is None else high - low
+        statistics = {"median": percentile(values, 50), "iqr": iqr}
+        columns.append({"name": column.name, "unit": column.unit, "values": statistics, "error": column.error})
     return columns
 
 
 def _value(column: Column, quantities: Quantities) -> float | None:
+    """A column's value for one answer; None if a quantity is unknown or the divisor is 0."""
     numerator = quantities[column.above]
     if column.below is None or numerator is None:
         return numerator

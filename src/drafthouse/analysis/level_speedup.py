@@ -1,4 +1,4 @@
-"""One level of a load sweep (ladder): its speed-up by the verdict's estimator, its word, its claimed gain. Pure.
+"""One level of a load sweep (ladder): its speed-up by the verdict's estimator, its word, its claimed gain.
 
 A step is one arm at one load level in one round. A claimed gain is one that the ladder's sentence may quote.
 """
@@ -28,33 +28,36 @@ from .speedup import (
 )
 from .words import PAYS, THRESHOLD
 
-COSTS, UNCLEAR = "costs", "unclear"
+# The words of a level beside `PAYS`.
+COSTS = "costs"  # surely slower than the baseline by more than the threshold
+UNCLEAR = "unclear"
 Steps = Mapping[tuple[str, int], LadderStep]  # by arm and round
 
 
 @dataclass(frozen=True)
 class MeasuredLevel:
-    """The speed-up of a level, and the ratio of the arms' summed times per token."""
+    """The figures of a level."""
 
     speedup: Speedup
-    claim_low: float
-    """The lower bound that a claimed gain rests on (logarithm); stricter than the interval, see `crossover.py`."""
-    total: SumRatio
-    by_round: list[float]
-    """The speed-up of each single round (logarithm)."""
-    control: Control | None
-    """The A/A control: the baseline's first good round over its second, prompt by prompt; None for one round."""
+    claim_low: float  # the lower bound (logarithm) that a claimed gain rests on; stricter than the interval
+    total: SumRatio  # the ratio of the arms' summed times per token
+    by_round: list[float]  # the speed-up of each single round (logarithm)
+    control: Control | None  # the A/A control: the baseline's first good round over its second; None for one round
 
 
 def measure_level(good: Steps, low_tail: float) -> MeasuredLevel | None:
-    """The figures of a level from its good steps; None without two prompts that both arms answered in one round."""
-    base, spec = _log_tpot(good, BASELINE), _log_tpot(good, SPECULATIVE)
+    """The figures of a level from its good steps; None without two prompts that both arms answered in one round.
+
+    ``low_tail`` is the one-sided error rate of the bound that a claimed gain rests on, see `crossover.py`.
+    """
+    base = _log_tpot(good, BASELINE)
+    spec = _log_tpot(good, SPECULATIVE)
     shared_rounds = rounds_in(base, spec)
-    speedup = estimate_speedup(base, spec, dict.fromkeys(shared_rounds, ""))
+    speedup = estimate_speedup(base, spec, dict.fromkeys(shared_rounds, ""))  # all prompts are of one kind
     total = sum_ratio(_mean_tpot_ms(base, shared_rounds), _mean_tpot_ms(spec, shared_rounds))
     if speedup is None or total is None:
         return None
-    round_gains: dict[int, list[float]] = {}
+    round_gains: dict[int, list[float]] = {}  # by round, the gain of each prompt
     for prompt, rounds in shared_rounds.items():
         for r in rounds:
             round_gains.setdefault(r, []).append(base[prompt][r] - spec[prompt][r])
@@ -83,7 +86,7 @@ def _log_tpot(good: Steps, arm: str) -> dict[str, dict[int, float]]:
 
 
 def _mean_tpot_ms(logs: Mapping[str, Mapping[int, float]], shared: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """By prompt, its mean time per token over its rounds, in ms."""
+    """By prompt, its mean time per token over its ``shared`` rounds, in ms; ``logs`` are those of one arm."""
     return {prompt: fmean(math.exp(logs[prompt][r]) for r in rounds) for prompt, rounds in shared.items()}
 
 
@@ -102,7 +105,7 @@ def is_claimed(level: LevelVerdict, measured: MeasuredLevel) -> bool:
 
 
 def word_of(speedup: Gain) -> str:
-    """The word of a level by its speed-up: pays, costs or unclear."""
+    """The word of a level by its speed-up: pays, costs, or unclear between the two or with too few prompts."""
     if speedup["reach"] >= speedup["confidence"]:
         if speedup["low"] > THRESHOLD:
             return PAYS
@@ -112,7 +115,7 @@ def word_of(speedup: Gain) -> str:
 
 
 def level_verdict(level: float, good: Steps, rounds: Sequence[int], measured: MeasuredLevel) -> LevelVerdict:
-    """The entry of a level in a report."""
+    """The entry of a level in a report; ``rounds`` are those in which both arms have a good step."""
     speedup = _gain_of_level(measured.speedup)
     return {
         "level": level,
@@ -121,13 +124,13 @@ def level_verdict(level: float, good: Steps, rounds: Sequence[int], measured: Me
         "throughput_ratio": _throughput_ratio(good, rounds),
         "control": measured.control,
         "speedup": speedup,
-        "corrected": {**speedup, "low": math.exp(measured.claim_low)},
+        "corrected": {**speedup, "low": math.exp(measured.claim_low)},  # with the bound that a claim rests on
         "word": word_of(speedup),
     }
 
 
 def _gain_of_level(speedup: Speedup) -> Gain:
-    """A level's speed-up as plain data; one round suffices, because the prior covers the spread of starts."""
+    """A level's speed-up as plain data. One round supports a claim, because the prior covers the spread of starts."""
     reach = 0.0
     if len(speedup.prompt_gains) >= FEWEST_PROMPTS:
         reach = CONFIDENCE

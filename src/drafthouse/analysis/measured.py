@@ -1,4 +1,7 @@
-"""Reduces the requests of two results to the inputs of the estimator: log_tpot and seconds, by prompt. Pure."""
+"""Reduces the requests of two results to the inputs of the estimator (`speedup.py`): log_tpot and seconds, by prompt.
+
+log_tpot is the natural logarithm of an answer's time per output token (TPOT), which leaves out the first token (TTFT).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ Clock = Callable[[Request], float | None]  # a time of an answer, None where it 
 
 
 def prompt_of(request: Request) -> KindPrompt:
-    """The kind and the prompt id of a request."""
+    """The kind and the prompt id of a request; the group stands for the kind if a file has none."""
     return str(request.get("kind") or request.get("group")), str(request.get("prompt_id"))
 
 
@@ -60,7 +63,9 @@ def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
     """
 
     def seconds(request: Request) -> float | None:
-        tpot_ms, ttft_ms = measured_tpot(request), request.get("ttft_ms")
+        """The end-to-end time of one answer; None without a TPOT."""
+        tpot_ms = measured_tpot(request)
+        ttft_ms = request.get("ttft_ms")
         if tpot_ms is None:
             return None
         if ttft_ms is None:
@@ -72,7 +77,7 @@ def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
 
 
 def lengths_of(requests: Iterable[Request]) -> dict[tuple[str, str], int]:
-    """By (group, prompt id), the common length of the answers: declared, else the longest answer's (tokens)."""
+    """By (group, prompt id), the common length in tokens: ``max_tokens``, else the longest answer's; at least 1."""
     lengths: dict[tuple[str, str], int] = {}
     for request in requests:
         key = str(request.get("group")), str(request.get("prompt_id"))
@@ -82,7 +87,7 @@ def lengths_of(requests: Iterable[Request]) -> dict[tuple[str, str], int]:
 
 
 def mean_by_prompt(requests: Iterable[Request], clock: Clock) -> dict[KindPrompt, float]:
-    """By prompt, the mean of ``clock`` over its answers of all rounds and temperatures."""
+    """By prompt, the mean of ``clock`` over its answers of all rounds and temperatures; without prompts of no time."""
     values_by_prompt: dict[KindPrompt, list[float]] = {}
     for request in requests:
         value = clock(request)
@@ -93,9 +98,11 @@ def mean_by_prompt(requests: Iterable[Request], clock: Clock) -> dict[KindPrompt
 
 def measure(results: Mapping[str, ArmResult], groups: Sequence[str], *, together: bool) -> Measured:
     """The speed-up and the sums of seconds over ``groups``; ``together``: the arms ran side by side."""
-    baseline, speculative = answers_in(results[BASELINE], groups), answers_in(results[SPECULATIVE], groups)
+    baseline = answers_in(results[BASELINE], groups)
+    speculative = answers_in(results[SPECULATIVE], groups)
     clock = end_to_end_s(lengths_of([*baseline, *speculative]))
-    baseline_answers, speculative_answers = _by_temperature(baseline), _by_temperature(speculative)
+    baseline_answers = _by_temperature(baseline)
+    speculative_answers = _by_temperature(speculative)
     by_temperature: dict[float, SumRatio] = {}
     for temperature in sorted(baseline_answers):
         matching = speculative_answers.get(temperature, [])
@@ -127,8 +134,12 @@ def _by_temperature(requests: Iterable[Request]) -> dict[float, list[Request]]:
 
 
 def paired_ratio(slower: Iterable[Request], faster: Iterable[Request], clock: Clock = measured_tpot) -> Gain | None:
-    """The ratio of a clock, slower over faster, by the estimator; no interval for one shared prompt, None for none."""
-    slow, fast = log_by_round(slower, clock), log_by_round(faster, clock)
+    """The ratio of a clock, slower over faster, by the estimator.
+
+    A single shared prompt gives a ratio without an interval (the bounds are the ratio), no shared prompt gives None.
+    """
+    slow = log_by_round(slower, clock)
+    fast = log_by_round(faster, clock)
     speedup = _estimate(slow, fast)
     if speedup:
         return speedup.as_dict()
@@ -142,13 +153,15 @@ def control_of(result: ArmResult, groups: Sequence[str]) -> Control | None:
     """The A/A control over ``groups``: the baseline's odd rounds over its even ones; None for a single round."""
     log_tpot = log_by_round(answers_in(result, groups))
     rounds = set[int]().union(*log_tpot.values())
+    # A request without a round number has None, which comes last.
     return control_ratio(log_tpot, sorted(rounds, key=lambda round_number: (round_number is None, round_number)))
 
 
 def control_ratio(log_tpot: LogTimes[PromptKey], rounds: Sequence[int]) -> Control | None:
     """The ratio of one arm's odd rounds over its even ones, near 1 on a steady machine; None for a single round.
 
-    It pairs the prompts that were asked in both; its interval is over prompts only and leaves out server starts.
+    ``rounds`` are the arm's rounds in order: the first, third, ... count as odd. Prompts that were asked in both are
+    paired. The interval is over prompts only and leaves out server starts.
     """
     odd, even = rounds[0::2], rounds[1::2]
     logs = []
@@ -164,5 +177,5 @@ def control_ratio(log_tpot: LogTimes[PromptKey], rounds: Sequence[int]) -> Contr
 
 
 def _number_or_numbers(rounds: Sequence[int]) -> int | list[int]:
-    """The number of the only round, else the list of all."""
+    """The number of the only round, else the list of all, as `Control` holds them."""
     return rounds[0] if len(rounds) == 1 else list(rounds)

@@ -1,8 +1,9 @@
 """Causes other than speculation that can explain a speed-up: other work on the CPU, CPU steal, and GPU throttling.
 
-A step is one arm in one round. A disturbed step is measured once more, chosen by its cause and never by its
-value (`disturbance_of`). If a cause can still explain the speed-up after the repeat, the verdict is `cannot
-say` (`disturbances_of`). Each cause is converted to the factor by which it can have shifted the speed-up.
+Steal is CPU time that the host of a virtual machine gave to others. A step is one start of servers and the requests to
+them. A disturbed step is measured once more, chosen by its cause and never by its value (`disturbance_of`). If a cause
+can still explain the speed-up after the repeat, the verdict is `cannot say` (`disturbances_of`). Each cause is
+converted to the factor by which it can have shifted the speed-up.
 """
 
 from __future__ import annotations
@@ -34,74 +35,95 @@ THROTTLED_CLOCK = 0.5
 
 @dataclass(frozen=True)
 class Disturbance:
-    """A cause other than speculation: ``what`` it did and what to ``do``, as parts of a sentence."""
+    """A cause other than speculation that can explain the speed-up, as parts of a sentence."""
 
-    what: str
-    do: str
+    what: str  # what it did, and by how much it can have shifted the speed-up
+    do: str  # the remedy
 
 
 def disturbances_of(
     speedup: Speedup | None, results: Mapping[str, ArmResult], declared: Sequence[str]
 ) -> list[Disturbance]:
-    """The causes that can explain the speed-up; empty if there is no speed-up or the word stands without them."""
+    """The causes that can explain the speed-up: first other work or steal, then throttling.
+
+    Empty if there is no speed-up, if there is surely no gain, or if the word stands without the causes. A cause
+    explains a gain if it slowed the baseline, and a missing gain if it slowed the speculative arm.
+    """
     if speedup is None:
         return []
     is_gain = speedup.low > math.log(THRESHOLD)
     if not is_gain and speedup.high <= math.log(THRESHOLD):
         return []  # surely no gain
-    # The arm that seems slower comes first: a disturbance of it can explain the difference.
-    arms = ("baseline", "speculative")
+    # The arm whose disturbance can explain the result: the slower one of a gain is the baseline.
+    slower_name = "baseline"
+    other_name = "speculative"
     if not is_gain:
-        arms = ("speculative", "baseline")
-    slower, other_arm = results[arms[0]], results[arms[1]]
+        slower_name = "speculative"
+        other_name = "baseline"
+    slower = results[slower_name]
+    other_arm = results[other_name]
+    ratio = math.exp(speedup.log_gain)
     disturbances = []
     slower_taken = cpu_share_taken(_declared_activity(slower, declared), "other_cpu_percent")
     other_taken = cpu_share_taken(_declared_activity(other_arm, declared), "other_cpu_percent")
-    if factor := _shift_factor(math.exp(speedup.log_gain), is_gain, slower_taken, other_taken):
-        busy: list[str] = []
-        for result in results.values():
-            busy += busy_processes(result.get("machine"))
-        names = list(dict.fromkeys(busy))
-        who, remedy = "other work took", f"stop {listing(names[:3])}, or allow more rounds, and measure again"
+    if factor := _shift_factor(ratio, is_gain=is_gain, lost_by_slower=slower_taken, lost_by_other=other_taken):
+        steal = cpu_share_taken(_declared_activity(slower, declared), "cpu_steal_percent")
         # Steal counts as other work; where it is the larger part, nothing on this machine can be stopped.
-        if cpu_share_taken(_declared_activity(slower, declared), "cpu_steal_percent") > slower_taken / 2:
-            who, remedy = "the host took (steal)", "measure again at another time, or on another machine"
-        elif not names:
-            remedy = "let nothing else run on the box, or allow more rounds, and measure again"
+        who, remedy = _cpu_taker(results, mostly_steal=steal > slower_taken / 2)
         what = (
-            f"{who} {100 * slower_taken:.0f} % of the CPU during {arms[0]} and {100 * other_taken:.0f} % "
-            f"during {arms[1]}, which can have shifted the speed-up by {times(factor)}"
+            f"{who} {100 * slower_taken:.0f} % of the CPU during {slower_name} and {100 * other_taken:.0f} % "
+            f"during {other_name}, which can have shifted the speed-up by {times(factor)}"
         )
         disturbances.append(Disturbance(what, remedy))
-    slower_throttled, other_throttled = _throttled_share(slower, declared), _throttled_share(other_arm, declared)
-    losses = (1 - THROTTLED_CLOCK) * slower_throttled, (1 - THROTTLED_CLOCK) * other_throttled
-    if factor := _shift_factor(math.exp(speedup.log_gain), is_gain, *losses):
+    slower_throttled = _throttled_share(slower, declared)
+    other_throttled = _throttled_share(other_arm, declared)
+    slower_lost = (1 - THROTTLED_CLOCK) * slower_throttled
+    other_lost = (1 - THROTTLED_CLOCK) * other_throttled
+    if factor := _shift_factor(ratio, is_gain=is_gain, lost_by_slower=slower_lost, lost_by_other=other_lost):
         what = (
-            f"a GPU was throttled for heat or power for {100 * slower_throttled:.0f} % of the time in {arms[0]}, "
+            f"a GPU was throttled for heat or power for {100 * slower_throttled:.0f} % of the time in {slower_name}, "
             f"which can have shifted the speed-up by {times(factor)}"
         )
         disturbances.append(Disturbance(what, "check its cooling and its power limit, then measure again"))
     return disturbances
 
 
-def _shift_factor(speedup: float, is_gain: bool, lost_by_slower: float, lost_by_other: float) -> float | None:
-    """The factor by which lost speed (fractions) can have shifted a speed-up; None if the word stands."""
+def _cpu_taker(results: Mapping[str, ArmResult], *, mostly_steal: bool) -> tuple[str, str]:
+    """Who took the CPU, as the beginning of a sentence, and the remedy."""
+    if mostly_steal:
+        return "the host took (steal)", "measure again at another time, or on another machine"
+    busy: list[str] = []
+    for result in results.values():
+        busy += busy_processes(result.get("machine"))
+    names = list(dict.fromkeys(busy))
+    if not names:
+        return "other work took", "let nothing else run on the box, or allow more rounds, and measure again"
+    return "other work took", f"stop {listing(names[:3])}, or allow more rounds, and measure again"
+
+
+def _shift_factor(speedup: float, *, is_gain: bool, lost_by_slower: float, lost_by_other: float) -> float | None:
+    """The factor by which lost speed can have shifted a speed-up (a ratio); None if the word stands.
+
+    ``lost_by_slower`` and ``lost_by_other`` are the fractions of their speed that the arms lost. The word stands if the
+    factor is below `SMALLEST_SHIFT`, if it is smaller than the gain, or if a missing gain is missing without it, too.
+    """
     factor = (1 - lost_by_other) / (1 - lost_by_slower)
     if factor < SMALLEST_SHIFT:
         return None
     if is_gain and factor < speedup:
         return None  # a part of the gain remains
     if not is_gain and not speedup <= THRESHOLD < speedup * factor:
-        return None  # it did not push the speed-up below the threshold
+        return None  # the factor did not push the speed-up below the threshold
     return factor
 
 
 def groups_of(result: ArmResult) -> list[GroupMachine]:
-    """The machine's activity and state around each group (kind@temperature) of an arm."""
+    """The machine's activity and state around each group (kind@temperature) of an arm; empty if it was not read."""
     return _groups_of_machine(result.get("machine"))
 
 
 def _groups_of_machine(machine: StepMachine | None) -> list[GroupMachine]:
+    """The readings around each group; empty without any."""
     if not machine:
         return []
     return machine.get("groups") or []
@@ -134,10 +156,16 @@ Share = Literal["other_cpu_percent", "cpu_steal_percent"]
 
 
 def cpu_share_taken(activities: Sequence[Between], key: Share) -> float:
-    """The median over the readings of ``key``, as a fraction of the CPU, at most 0.95; 0 without a reading."""
+    """The median over the readings of ``key``, as a fraction of the CPU; 0 without a reading.
+
+    A reading counts as at most 0.95, because `_shift_factor` divides by what is left of the speed. Readings that do not
+    see the engine are dropped (`ENGINE_CPU_SHARE`).
+    """
     shares = []
     for activity in activities:
-        seconds, engine_s, share = activity.get("seconds"), activity.get("own_cpu_s"), activity.get(key)
+        seconds = activity.get("seconds")
+        engine_s = activity.get("own_cpu_s")
+        share = activity.get(key)
         engine_hidden = seconds and engine_s is not None and engine_s < ENGINE_CPU_SHARE * seconds
         if isinstance(share, int | float) and not engine_hidden:
             shares.append(min(share / 100, 0.95))

@@ -46,26 +46,20 @@ RULE = (
 
 @dataclass(frozen=True)
 class OutputPair:
-    """Two answers to one prompt in one round. Positions count from 0, in the first answer."""
+    """Two answers to one prompt, compared. Positions count from 0, in the first answer."""
 
-    group: str
+    group: str  # the prompt kind at a temperature
     prompt_id: str
-    round: Any
+    round: Any  # the round of the first answer; None if a file has none
     equal: bool
-    character: int
-    """The first difference in characters; the length if the texts are equal."""
-    characters: int
-    token: int
-    """The same position in tokens, which is the number of equal tokens."""
-    tokens: int
-    exact: bool
-    """True if ``token`` was counted in streamed pieces, False if it is estimated from the characters."""
-    cut: bool
-    """True if one answer ends where the other continues."""
-    answered: bool = True
-    """True if at least one of the two is an answer and not reasoning alone."""
-    ends_early: bool = False
-    """True if the second answer ends where the first continues."""
+    character: int  # the first difference in characters; the length if the texts are equal
+    characters: int  # the length of the longer text
+    token: int  # the first difference in tokens, which is the number of equal tokens
+    tokens: int  # the number of tokens of the first answer
+    exact: bool  # True: ``token`` was counted in streamed pieces; False: it is estimated from the characters
+    cut: bool  # one answer ends where the other continues
+    answered: bool = True  # at least one of the two is an answer and not reasoning alone
+    ends_early: bool = False  # the second answer ends where the first continues
 
 
 def pair_outputs(requests_a: Iterable[Request], requests_b: Iterable[Request]) -> list[OutputPair]:
@@ -88,11 +82,14 @@ def greedy(requests: Iterable[Request]) -> list[Request]:
 
 
 def _pairing_key(request: Request) -> tuple[Any, str, Any]:
+    """Round, group and prompt id: answers with equal keys are compared."""
     return request.get("round"), str(request.get("group")), request.get("prompt_id")
 
 
 def _compare_pair(answer_a: Request, answer_b: Request) -> OutputPair:
-    text_a, text_b = whole_text(answer_a), whole_text(answer_b)
+    """The comparison of two answers, reasoning and tool calls included."""
+    text_a = whole_text(answer_a)
+    text_b = whole_text(answer_b)
     shorter = min(len(text_a), len(text_b))
     index = first_difference(text_a, text_b)
     reasoning_lengths = len(thought_of(answer_a)), len(thought_of(answer_b))
@@ -119,7 +116,9 @@ def _compare_pair(answer_a: Request, answer_b: Request) -> OutputPair:
 
 
 def tokens_before(request: Request, index: int, length: int) -> tuple[int, int, bool]:
-    """The number of tokens that end at or before character ``index``, all tokens, and True if both are exact.
+    """The number of tokens that end at or before character ``index``, of all tokens, and whether both are exact.
+
+    ``length`` is that of the request's whole text in characters.
 
     Without speculation a streamed piece is one token. If a server sends fewer pieces than tokens, because
     it joins them under load or while it drafts, the position is estimated in proportion to the characters.
@@ -127,10 +126,11 @@ def tokens_before(request: Request, index: int, length: int) -> tuple[int, int, 
     tokens = int(request.get("output_tokens") or 0)
     pieces = list(map(int, request.get("pieces") or []))
     if pieces and sum(pieces) == length and len(pieces) >= PIECES_PER_TOKEN * tokens:
-        return sum(end <= index for end in accumulate(pieces)), max(tokens, len(pieces)), True
+        piece_ends = accumulate(pieces)  # in characters
+        return sum(end <= index for end in piece_ends), max(tokens, len(pieces)), True
     if not length:
         return 0, tokens, False
-    tokens = tokens or length
+    tokens = tokens or length  # without a count, a character stands for a token
     return min(tokens, tokens * index // length), tokens, False
 
 
@@ -143,7 +143,8 @@ def compare_outputs(requests_a: Iterable[Request], requests_b: Iterable[Request]
     pairs = pair_outputs(requests_a, requests_b)
     if not pairs:
         return None
-    differing = sorted((pair for pair in pairs if not pair.equal), key=lambda pair: (pair.character, pair.prompt_id))
+    differing = [pair for pair in pairs if not pair.equal]
+    differing.sort(key=lambda pair: (pair.character, pair.prompt_id))
     listed: list[FirstDifference] = []
     for pair in differing[:20]:
         position = {"character": pair.character, "of": pair.characters, "token": pair.token, "of_tokens": pair.tokens}
@@ -161,6 +162,7 @@ def compare_outputs(requests_a: Iterable[Request], requests_b: Iterable[Request]
 
 
 def _median_or_none(places: Sequence[int]) -> float | None:
+    """The median of some positions; None without any."""
     return median(places) if places else None
 
 
@@ -170,14 +172,17 @@ def _median_or_none(places: Sequence[int]) -> float | None:
 def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     """The gate `outputs` over the two arms, without its name and title (see `gates.judge_gates`).
 
-    A prompt counts once, by the first round in which both arms answered it. The control compares the baseline's
-    first answer to a prompt with its second; if the control fails too, the outputs cannot be judged.
+    Prompts that only the baseline answers fail it; else fewer than `FEWEST` pairs are not measured; else the pairs
+    decide (`_word_of`). A prompt counts once, by the first round in which both arms answered it. The control compares
+    the baseline's first answer to a prompt with its second; if the control fails too, the outputs cannot be judged.
     """
-    base, spec = requests_of(baseline), requests_of(speculative)
+    base = requests_of(baseline)
+    spec = requests_of(speculative)
     # Prompts without an answer have nothing to compare, so their loss is judged first.
     if lost := answers_lost(base, spec):
         return {**not_measured(lost), "word": "failed"}
-    pairs, control = _first_pairs(pair_outputs(base, spec)), _first_pairs(_control_pairs(base))
+    pairs = _first_pairs(pair_outputs(base, spec))
+    control = _first_pairs(_control_pairs(base))
     if len(pairs) < FEWEST:
         return not_measured(f"{count(len(pairs), 'prompt')} answered at temperature 0, and {FEWEST} are needed")
     word, text = _word_of(pairs, control)
@@ -191,15 +196,26 @@ def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
 
 
 def _word_of(pairs: Sequence[OutputPair], control: Sequence[OutputPair]) -> tuple[str, str]:
-    """The word of the gate and its sentence; ``control`` pairs the baseline's answers with its own later ones."""
-    early, control_early = _early_in_a_group(pairs), too_early(control)
+    """The word of the gate and its sentence; ``control`` pairs the baseline's answers with its own later ones.
+
+    The first case that applies decides:
+
+    - answers that differ too early between the arms and in the control: no baseline;
+    - between the arms alone: failed;
+    - too many answers of the speculative arm that end early: failed;
+    - reasoning alone in all answers: not measured;
+    - else passed.
+    """
+    early = _early_in_a_group(pairs)
+    control_early = too_early(control)
     if early and control_early:
         return "no baseline", f"the baseline differs from itself too early to compare: {control_early}"
     if early:
         return "failed", f"{early} (the baseline against itself: {_side(control)['said']})"
     if early_ends := _early_ends_text(pairs):
         return "failed", early_ends
-    text, reasoning_only = _side(pairs)["said"], sum(not pair.answered for pair in pairs)
+    text = _side(pairs)["said"]
+    reasoning_only = sum(not pair.answered for pair in pairs)
     if reasoning_only == len(pairs):
         return "not measured", (
             f"no answer at temperature 0: all {count(len(pairs), 'output')} of both arms are reasoning only ({text}); "
@@ -211,7 +227,10 @@ def _word_of(pairs: Sequence[OutputPair], control: Sequence[OutputPair]) -> tupl
 
 
 def _early_in_a_group(pairs: Sequence[OutputPair]) -> str | None:
-    """The sentence of `too_early` over all prompts, or over one group that others could hide; None if there is none."""
+    """The sentence of `too_early` over all prompts, else over the first group that has one; None if there is none.
+
+    A group is tested alone because the others could hide its differences. All tests share the error rate `CHANCE`.
+    """
     by_group: dict[str, list[OutputPair]] = {}
     for pair in pairs:
         by_group.setdefault(pair.group, []).append(pair)
@@ -234,7 +253,7 @@ def too_early(
     Noise causes a first difference with probability 1 / ``tolerated_tokens`` per token. ``chance`` is the
     error rate over all of EARLY. The sentence names the limit with the lowest probability by a binomial test.
     """
-    least_probable: tuple[float, int, int] | None = None
+    least_probable: tuple[float, int, int] | None = None  # probability, limit, differing prompts
     for limit in EARLY:
         differing = sum(not pair.equal and pair.token < limit for pair in pairs)
         p = 1.0 - (1.0 - 1.0 / tolerated_tokens) ** limit
@@ -264,7 +283,7 @@ def _early_ends_text(pairs: Sequence[OutputPair]) -> str | None:
 
 
 def _control_pairs(requests: Sequence[Request]) -> list[OutputPair]:
-    """The pairs of an arm's first and later answers to a prompt, in the order of the rounds."""
+    """The pairs of an arm's first answer to a prompt with each later one, in the order of the rounds."""
     first: dict[tuple[str, Any], Request] = {}
     pairs = []
     for request in sorted(greedy(requests), key=lambda request: request.get("round") or 0):
@@ -283,8 +302,12 @@ def _first_pairs(pairs: Iterable[OutputPair]) -> list[OutputPair]:
 
 
 def _side(pairs: Sequence[OutputPair]) -> EqualSide:
-    """An arm's figures: how many answers are equal, and where the others first differ."""
-    differing = sorted((pair for pair in pairs if not pair.equal), key=lambda pair: pair.token)
+    """An arm's figures: how many answers are equal, and where the others first differ.
+
+    For the speculative arm ``pairs`` are those between the arms, for the baseline those of the control.
+    """
+    differing = [pair for pair in pairs if not pair.equal]
+    differing.sort(key=lambda pair: pair.token)
     earliest = []
     for pair in differing[:3]:
         earliest.append(f"{pair.prompt_id}, round {pair.round}: token {pair.token + 1} of {pair.tokens}")

@@ -2,6 +2,7 @@
 
 The null hypothesis: both answers of a pair come from one distribution, so a fair coin decides which
 arm gave which. No distribution is assumed for the values. All results are probabilities (p-values).
+A pair is lost if only its second answer (the speculative arm's) is bad, won if only its first is, else unchanged.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import numpy as np
 
 from ..bench.stats import SEED
 
-#: `flip_test` enumerates all signs of up to ALL_SIGNS pairs, and draws DRAWS random sign vectors for more.
+#: `flip_test` enumerates all signs of at most this many pairs.
 ALL_SIGNS = 12
+#: For more pairs it draws this many random sign vectors.
 DRAWS = 10_000
 #: Up to this many pairs the margin test needs fewer losses than the sign test for significance.
 FEW_PAIRS = 16
@@ -38,10 +40,10 @@ def binomial_tail(hits: int, draws: int, p: float) -> float:
 def margin_test(lost: int, won: int, pairs: int) -> float:
     """An upper limit of P(margin >= ``lost - won``) over ``pairs`` pairs of equal arms.
 
-    An answer is bad with a probability p that both arms share and that may differ by prompt; a pair is lost
-    if only its second answer is bad. A pair's margin spreads most at p = 1/2 (comparable peakedness: Birnbaum
-    1948, Annals of Mathematical Statistics 19), and the sum of these margins plus ``pairs`` is binomial with
-    2 ``pairs`` draws. Unlike the sign test it also uses the unchanged pairs: six lost of six have 1/4096.
+    An answer is bad with a probability p that both arms share and that may differ by prompt. A pair's margin is 1 if it
+    is lost, -1 if won, else 0; it spreads most at p = 1/2 (comparable peakedness: Birnbaum 1948, Annals of Mathematical
+    Statistics 19), and the sum of these margins plus ``pairs`` is binomial with 2 ``pairs`` draws. Unlike the sign test
+    it also uses the unchanged pairs: six lost of six have 1/4096. 1 if no more are lost than won.
     """
     if lost <= won:
         return 1.0
@@ -52,7 +54,8 @@ def margin_test(lost: int, won: int, pairs: int) -> float:
 def losses_chance(lost: int, won: int, pairs: int) -> float:
     """P(so many losses) among equal arms, by the test that needs fewer losses for significance.
 
-    The number of pairs alone selects the test: five of six lost to none won suffice, or eight to none of any number.
+    The number of pairs alone selects the test. For a probability below 0.5 %, five of six lost to none won suffice, or
+    eight to none of any number.
     """
     return margin_test(lost, won, pairs) if pairs <= FEW_PAIRS else sign_test(lost, won)
 
@@ -68,8 +71,10 @@ def flip_test(differences: Sequence[float]) -> float:
     n = len(values)
     if not n:
         return 1.0
+    # Sums that differ from the observed one by rounding only count as equally large.
     observed = float(values.sum()) - 1e-9 * float(np.abs(values).sum())
     if n <= ALL_SIGNS:
+        # A row for each of the 2^n sign vectors: bit k of its number gives the sign of difference k.
         signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
         return float((signs @ values >= observed).mean())
     signs = np.random.default_rng(SEED).integers(0, 2, size=(DRAWS, n), dtype=np.int8) * 2 - 1

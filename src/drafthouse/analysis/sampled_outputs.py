@@ -44,8 +44,8 @@ Prompt = tuple[str, str]
 class Repeat(NamedTuple):
     """How far an answer repeats an earlier one to the same prompt."""
 
-    whole: bool  # True if it equals one
-    positions: int  # at how many characters it could have diverged from the one that it follows longest
+    whole: bool  # True if the answer equals an earlier one
+    positions: int  # the number of characters at which it could have diverged from the one that it follows longest
 
 
 #: By prompt and number of its further answer: how far that answer repeats an earlier one.
@@ -53,34 +53,47 @@ Repeats = Mapping[tuple[Prompt, int], Repeat]
 
 
 def judge_sampled(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """The gate `sampled` over the two arms, without its name and title (see `gates.judge_gates`)."""
-    base, spec = _mean_lengths(baseline), _mean_lengths(speculative)
-    changes = []
+    """The gate `sampled` over the two arms, without its name and title (see `gates.judge_gates`).
+
+    Not measured for fewer than `FEWEST` prompts that both arms answered; failed by the lengths, else by repetition;
+    else passed.
+    """
+    base = _mean_lengths(baseline)
+    spec = _mean_lengths(speculative)
+    changes = []  # of the mean length, by prompt, in characters
     base_total = spec_total = 0.0
     for prompt in base:
         if prompt in spec:
-            base_total, spec_total = base_total + base[prompt], spec_total + spec[prompt]
+            base_total += base[prompt]
+            spec_total += spec[prompt]
             changes.append(spec[prompt] - base[prompt])
     if not base_total:
         return not_measured("no prompt was answered above temperature 0 in both arms")
     if len(changes) < FEWEST:
         return not_measured(f"{count(len(changes), 'prompt')} answered above temperature 0, and {FEWEST} are needed")
-    repeats = _repeats(baseline), _repeats(speculative)
-    sides = _side(base_total, len(changes), repeats[0]), _side(spec_total, len(changes), repeats[1])
+    base_repeats = _repeats(baseline)
+    spec_repeats = _repeats(speculative)
+    base_side = _side(base_total, len(changes), base_repeats)
+    spec_side = _side(spec_total, len(changes), spec_repeats)
     result: JudgedArms = {
         "word": "passed",
-        "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",
-        "baseline": sides[0],
-        "speculative": sides[1],
+        "said": f"{spec_side['said']}; the baseline: {base_side['said']}",
+        "baseline": base_side,
+        "speculative": spec_side,
     }
-    if fault := _length_fault(changes, spec_total / base_total) or _repetition_fault(*repeats):
+    if fault := _length_fault(changes, spec_total / base_total) or _repetition_fault(base_repeats, spec_repeats):
         return {**result, "word": "failed", "said": fault}
     return result
 
 
 def _length_fault(changes: Sequence[float], ratio: float) -> str:
-    """A sentence if the speculative arm's answers are longer or shorter; ``ratio`` is that of the summed lengths."""
-    longer, shorter = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
+    """A sentence if the speculative arm's answers are longer or shorter, else "".
+
+    ``changes`` has the change of each prompt's mean length, ``ratio`` is that of the summed lengths. A change must be
+    significant and large (`LENGTH_SHARE`).
+    """
+    longer = sum(change > 0 for change in changes)
+    shorter = sum(change < 0 for change in changes)
     # Half of the error rate is for lengths, a quarter per direction; the other half is for repetition.
     if sign_test(max(longer, shorter), min(longer, shorter)) >= CHANCE / 4 or abs(ratio - 1) <= LENGTH_SHARE:
         return ""
@@ -94,27 +107,31 @@ def _length_fault(changes: Sequence[float], ratio: float) -> str:
 
 
 def _repetition_fault(base: Repeats, spec: Repeats) -> str:
-    """A sentence if the speculative arm repeats itself more than an arm that samples like the baseline.
+    """A sentence if the speculative arm repeats itself more than an arm that samples like the baseline, else "".
 
     Few repeated answers must also agree longer with earlier ones: if both arms diverge equally often per position,
     the baseline's part of the answers that diverged is binomial, with its part of the positions as probability.
     """
-    repeated, positions_by_arm = [], []
+    # For each answer that both arms have, the values of the baseline and of the speculative arm.
+    repeated = []
+    positions_by_arm = []
     for answer, repeat in base.items():
         if spec_repeat := spec.get(answer):
             repeated.append((repeat.whole, spec_repeat.whole))
             positions_by_arm.append((repeat.positions, spec_repeat.positions))
-    # A row for each answer that both arms have; columns are baseline and speculative.
-    whole, positions = np.array(repeated, dtype=bool).reshape(-1, 2), np.array(positions_by_arm).reshape(-1, 2)
-    # Lost: repeated by the speculative arm alone. Won: by the baseline alone.
-    lost, won = int((whole[:, 1] > whole[:, 0]).sum()), int((whole[:, 0] > whole[:, 1]).sum())
+    # `reshape` keeps two columns, baseline and speculative, if there is no row.
+    whole = np.array(repeated, dtype=bool).reshape(-1, 2)
+    positions = np.array(positions_by_arm).reshape(-1, 2)
+    lost = int((whole[:, 1] > whole[:, 0]).sum())  # repeated by the speculative arm alone
+    won = int((whole[:, 0] > whole[:, 1]).sum())  # repeated by the baseline alone
     chance = losses_chance(lost, won, len(repeated))
     if chance > FEW_CHANCE:
         return ""
     # Half of CHANCE is for repetition, the other half for lengths. Below that half the repeated answers are proof.
     if chance >= CHANCE / 2:
-        diverged, base_share = (~whole).sum(axis=0), positions[:, 0].sum() / positions.sum()
-        if binomial_tail(int(diverged[0]), int(diverged.sum()), float(base_share)) >= CHANCE / 2:
+        diverged = (~whole).sum(axis=0)  # by arm, the answers that are no repeat
+        base_share = float(positions[:, 0].sum() / positions.sum())
+        if binomial_tail(hits=int(diverged[0]), draws=int(diverged.sum()), p=base_share) >= CHANCE / 2:
             return ""
     return (
         f"above temperature 0 {whole[:, 1].sum()} of {count(len(repeated), 'answer')} repeat an answer with another "
@@ -123,10 +140,12 @@ def _repetition_fault(base: Repeats, spec: Repeats) -> str:
 
 
 def _prompt(request: Request) -> Prompt:
+    """The prompt of a request; its repeats are the same prompt."""
     return str(request.get("kind")), whole_prompt(request.get("prompt_id"))
 
 
 def _temperature(request: Request) -> float:
+    """The temperature of a request; 0 if it is unknown, so that the answer is not taken for a sampled one."""
     return request.get("temperature") or 0.0
 
 
@@ -151,10 +170,11 @@ def _repeats(result: ArmResult) -> dict[tuple[Prompt, int], Repeat]:
     repeat_counts: Counter[Prompt] = Counter()
     # Greedy answers (temperature 0) come first: repeats of them count as well.
     for request in sorted(_ungated_answers(result), key=lambda r: (_temperature(r), r.get("round") or 0)):
-        prompt, text = _prompt(request), whole_text(request)
+        prompt = _prompt(request)
+        text = whole_text(request)
         earlier_texts = earlier.setdefault(prompt, [])
         if _temperature(request) > 0 and earlier_texts and text:
-            # It could have diverged at each equal character, or by continuing where the earlier answer ends.
+            # The answer could have diverged at each equal character, or by continuing where the earlier one ends.
             positions = max(first_difference(text, earlier_text) for earlier_text in earlier_texts) + 1
             repeats[prompt, repeat_counts[prompt]] = Repeat(text in earlier_texts, positions)
             repeat_counts[prompt] += 1
@@ -163,6 +183,7 @@ def _repeats(result: ArmResult) -> dict[tuple[Prompt, int], Repeat]:
 
 
 def _side(characters: float, prompts: int, repeats: Repeats) -> GateSide:
+    """An arm's figures; ``characters`` is the sum of the mean lengths of ``prompts`` prompts."""
     text = f"{characters / prompts:.0f} characters an answer over {count(prompts, 'prompt')}"
     if repeats:
         text += f", {sum(repeat.whole for repeat in repeats.values())} of {count(len(repeats), 'answer')} repeated"

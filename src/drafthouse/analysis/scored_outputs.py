@@ -1,8 +1,9 @@
 """Judges the answers of both arms by the log-probabilities that the baseline's server gives them: the gate `scores`.
 
-`output_scoring.py` has the baseline score them. Its scores of its own answers show what is normal: in
+`output_scoring.py` has the baseline's server score them. Its scores of its own answers show what is normal: in
 bf16 two tokens may be equally likely, and prefill kernels round differently from those of decoding.
 A token's gap is how much less likely it is than the baseline's choice; a miss is a token with a gap above 0.
+Log-probabilities are natural logarithms, so gaps are in nats.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ Arm = Literal["baseline", "speculative"]
 class Pair:
     """One draw: the scored answers of both arms to a prompt, in one round, or at temperature 0 in all rounds."""
 
-    group: str
+    group: str  # the prompt kind at a temperature
     prompt_id: str
-    baseline: list[ScoredAnswer] = field(default_factory=list)
-    speculative: list[ScoredAnswer] = field(default_factory=list)
+    baseline: list[ScoredAnswer] = field(default_factory=list)  # the baseline's answers
+    speculative: list[ScoredAnswer] = field(default_factory=list)  # as many, of the speculative arm
 
     @property
     def baseline_logprob(self) -> float:
@@ -74,11 +75,16 @@ class Pair:
 
 
 def _mean_logprob(answers: Sequence[ScoredAnswer]) -> float:
+    """The mean over some answers of their mean log-probability per token, in nats."""
     return fmean(answer["mean_logprob"] for answer in answers)
 
 
 def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """The gate `scores` over the two arms, without its name and title (see `gates.judge_gates`)."""
+    """The gate `scores` over the two arms, without its name and title (see `gates.judge_gates`).
+
+    Not measured without scores; failed by any fault of the texts, of single tokens or of the likelihood; not measured
+    if there are too few pairs for the likelihood; else passed.
+    """
     pairs = _pairs(baseline.get("scored") or [], speculative.get("scored") or [])
     scoring = baseline.get("scoring")
     if not pairs:
@@ -90,13 +96,14 @@ def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     faults = _text_mismatch(list(chain.from_iterable(pairs.values())), chance) + _unlikely_tokens(greedy, epsilon)
     for temperature, temperature_pairs in pairs.items():
         faults += _lower_likelihood(temperature_pairs, temperature, chance)
-    sides = _side(pairs, "baseline", epsilon), _side(pairs, "speculative", epsilon)
+    base_side = _side(pairs, "baseline", epsilon)
+    spec_side = _side(pairs, "speculative", epsilon)
     judged: JudgedArms = {
-        "baseline": sides[0],
-        "speculative": sides[1],
+        "baseline": base_side,
+        "speculative": spec_side,
         "epsilon": epsilon if greedy else None,
         "word": "passed",
-        "said": f"{sides[1]['said']}; the baseline's own: {sides[0]['said']}",
+        "said": f"{spec_side['said']}; the baseline's own: {base_side['said']}",
     }
     if faults:
         return {**judged, "word": "failed", "said": "; ".join(faults)}
@@ -108,10 +115,11 @@ def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
 
 
 def _scoring_text(scoring: ScoringTotal | None) -> str:
-    """The time that scoring took and the answers left unscored, as the end of a sentence."""
+    """The time that scoring took and the answers left unscored, as the end of a sentence; "" if nothing is known."""
     if not scoring:
         return ""
-    seconds, left = scoring.get("seconds"), scoring.get("left")
+    seconds = scoring.get("seconds")
+    left = scoring.get("left")
     text = ""
     if seconds is not None:
         text += f"; scoring took {seconds:.0f} s"
@@ -121,14 +129,15 @@ def _scoring_text(scoring: ScoringTotal | None) -> str:
 
 
 def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]) -> dict[float, list[Pair]]:
-    """The draws that both arms have scores for, by temperature."""
+    """The draws for which both arms have scores, by rising temperature."""
     speculative_rows = {(row["group"], row["prompt_id"], row["round"]): row for row in speculative}
     by_temperature: dict[float, dict[tuple[Any, ...], Pair]] = {}
     for row in baseline:
         if speculative_row := speculative_rows.get((row["group"], row["prompt_id"], row["round"])):
-            temperature, prompt = float(row["temperature"]), whole_prompt(row["prompt_id"])
+            temperature = float(row["temperature"])
+            prompt = whole_prompt(row["prompt_id"])
             # Greedy answers to one prompt are mostly equal, so at temperature 0 its rounds are one draw.
-            draw = row["group"], prompt, row["round"] if temperature else None
+            draw = (row["group"], prompt, row["round"] if temperature else None)
             pair = by_temperature.setdefault(temperature, {}).setdefault(draw, Pair(row["group"], prompt))
             pair.baseline.append(row)
             pair.speculative.append(speculative_row)
@@ -136,10 +145,12 @@ def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]
 
 
 def _text_mismatch(pairs: Sequence[Pair], chance: float) -> list[str]:
-    """A sentence if texts differ from their token ids in the speculative arm more often than in the baseline."""
-    lost, won = [], 0
+    """A sentence if texts differ from their token ids in the speculative arm significantly more often; else empty."""
+    lost = []  # pairs with a mismatch in the speculative arm alone
+    won = 0  # pairs with a mismatch in the baseline alone
     for pair in pairs:
-        in_baseline, in_speculative = _mismatches_ids(pair.baseline), _mismatches_ids(pair.speculative)
+        in_baseline = _mismatches_ids(pair.baseline)
+        in_speculative = _mismatches_ids(pair.speculative)
         if in_speculative and not in_baseline:
             lost.append(pair)
         won += in_baseline and not in_speculative
@@ -152,11 +163,12 @@ def _text_mismatch(pairs: Sequence[Pair], chance: float) -> list[str]:
 
 
 def _mismatches_ids(answers: Sequence[ScoredAnswer]) -> bool:
+    """True if the text of any answer is known to differ from its token ids."""
     return any(answer["same_text"] is False for answer in answers)
 
 
 def _unlikely_tokens(pairs: Sequence[Pair], epsilon: float) -> list[str]:
-    """A sentence if answers at temperature 0 have tokens that the target would not have chosen."""
+    """A sentence if answers at temperature 0 have tokens with a gap above ``epsilon`` (nats); else empty."""
     lost = [pair for pair in pairs if _largest_gap(pair.speculative) > epsilon]
     if len(lost) <= LOST_TO_CHANCE:
         return []
@@ -169,8 +181,9 @@ def _unlikely_tokens(pairs: Sequence[Pair], epsilon: float) -> list[str]:
 
 
 def _lower_likelihood(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str]:
-    """A sentence if the answers at a temperature are significantly less likely than the baseline's own."""
-    drops, lost, won = [], 0, 0
+    """A sentence if the answers at a temperature are significantly less likely than the baseline's; else empty."""
+    drops = []  # how much less likely the speculative arm's answers are than MARGIN allows, in nats
+    lost = won = 0  # pairs in which only the speculative arm's, or only the baseline's answers are outliers
     for pair in pairs:
         drops.append(pair.baseline_logprob - pair.speculative_logprob - MARGIN)
         limit = _outlier_limit(pairs, pair)
@@ -179,7 +192,8 @@ def _lower_likelihood(pairs: Sequence[Pair], temperature: float, chance: float) 
     # Many small drops show in their sum (`flip_test`), a few large ones as outliers.
     if min(flip_test(drops), losses_chance(lost, won, len(pairs))) >= chance:
         return []
-    base, spec = fmean(pair.baseline_logprob for pair in pairs), fmean(pair.speculative_logprob for pair in pairs)
+    base = fmean(pair.baseline_logprob for pair in pairs)
+    spec = fmean(pair.speculative_logprob for pair in pairs)
     return [
         f"at temperature {temperature:g} the baseline gives the speculative arm's answers a mean log-probability of "
         f"{spec:.2f} per token, and its own {base:.2f} ({count(len(pairs), 'pair')} of answers)"
@@ -189,13 +203,15 @@ def _lower_likelihood(pairs: Sequence[Pair], temperature: float, chance: float) 
 def _outlier_limit(pairs: Sequence[Pair], pair: Pair) -> float:
     """The mean log-probability below which an answer to ``pair``'s prompt is an outlier among the baseline's others.
 
-    It lies below their minimum by the distance from median to minimum, plus MARGIN: some prompt is always the hardest.
+    The limit lies below their minimum by the distance from median to minimum, plus MARGIN: some prompt is always the
+    hardest. Without other prompts it is minus infinity, so there are no outliers.
     """
     other_logprobs = [p.baseline_logprob for p in pairs if (p.group, p.prompt_id) != (pair.group, pair.prompt_id)]
     return 2 * min(other_logprobs) - median(other_logprobs) - MARGIN if other_logprobs else -math.inf
 
 
 def _largest_gap(rows: Sequence[ScoredAnswer]) -> float:
+    """The largest gap of any token of these answers, in nats; 0 without an answer."""
     return max((float(row["worst"]) for row in rows), default=0.0)
 
 
@@ -205,8 +221,10 @@ def _scores_of(pairs: Iterable[Pair], arm: Arm) -> list[ScoredAnswer]:
 
 
 def _side(pairs: Mapping[float, Sequence[Pair]], arm: Arm, epsilon: float) -> GateSide:
-    """An arm's figures: how its answers were scored at each temperature."""
-    parts, examples, total = [], [], 0
+    """An arm's figures by temperature; at temperature 0 answers with a gap above ``epsilon`` (nats) do not pass."""
+    parts = []  # of the sentence, by temperature
+    examples = []
+    total = 0
     for temperature, draws in pairs.items():
         answers = _scores_of(draws, arm)
         total += len(answers)

@@ -1,4 +1,4 @@
-"""The speed-up of one arm over another with its interval: the estimator of every comparison. Pure.
+"""The speed-up of one arm over another with its interval: the estimator of every comparison.
 
 An arm is one of the two servers (baseline, speculative). Each round starts both anew: a start is
 an arm's server in one round. Names are those of docs/verdict.md. All values are natural logarithms
@@ -37,15 +37,18 @@ import numpy.typing as npt
 
 from ..bench.stats import Gain, t_quantile
 
-#: One-sided error rates of the lower and upper bound, at every interim analysis: a 99 % and a 97.5 % bound.
-LOW_TAIL, HIGH_TAIL = 0.01, 0.025
-#: Prior of the spread between starts of one server (standard deviation of logarithms, about 2 %), and the degrees of
-#: freedom that it counts for (pooling as in Smyth 2004, see docs/verdict.md).
-PRIOR_SD, PRIOR_FREEDOM = 0.02, 4
+# One-sided error rates of the bounds, at every interim analysis.
+LOW_TAIL = 0.01  # the lower bound has 99 % confidence
+HIGH_TAIL = 0.025  # the upper bound has 97.5 % confidence
+#: Prior of the spread between starts of one server: a standard deviation of logarithms, about 2 %.
+PRIOR_SD = 0.02
+#: The degrees of freedom that the prior counts for (pooling as in Smyth 2004, see docs/verdict.md).
+PRIOR_FREEDOM = 4
 #: If any kind has fewer prompts, one variance is estimated over all prompts instead of one per kind.
 KIND_PROMPTS = 4
 #: With fewer prompts the interval is shown but supports no claim.
 FEWEST_PROMPTS = 6
+#: The confidence of the interval between both bounds: 96.5 %.
 CONFIDENCE = 1.0 - LOW_TAIL - HIGH_TAIL
 
 BASELINE, SPECULATIVE = "baseline", "speculative"
@@ -59,7 +62,7 @@ LogTimes = Mapping[PromptKey, Mapping[int, float]]
 class StartEffects:
     """The effects of server starts on log_tpot, and their variance."""
 
-    variance: float  # of one start
+    variance: float  # the variance of one start's effect (start in the module's formulas)
     freedom: int  # degrees of freedom of that variance
     anchor_noise: float  # noise / A, the variance of a mean over the anchors
     #: start_effects by arm, then by round; half of the difference between the arms if they ran side by side.
@@ -74,10 +77,12 @@ class StartEffects:
     @property
     def apart(self) -> tuple[float, str]:
         """The largest ratio between two starts of one arm, at least 1, and that arm."""
-        largest_range, arm = 0.0, BASELINE
+        largest_range = 0.0
+        arm = BASELINE
         for arm_name, effects in self.effects.items():
             if effects and max(effects.values()) - min(effects.values()) > largest_range:
-                largest_range, arm = max(effects.values()) - min(effects.values()), arm_name
+                largest_range = max(effects.values()) - min(effects.values())
+                arm = arm_name
         if self.together:
             # Half of the difference of two starts has 1 / sqrt(2) of the standard deviation of one start.
             largest_range *= math.sqrt(2.0)
@@ -88,15 +93,15 @@ class StartEffects:
 class Speedup:
     """A speed-up with its interval, in natural logarithms: above 0 the second (speculative) arm is faster."""
 
-    log_gain: float
-    low: float
-    high: float
+    log_gain: float  # the estimate
+    low: float  # its lower bound
+    high: float  # its upper bound
     freedom: float  # degrees of freedom of the interval
     from_prompts: float  # the interval's variance from the prompts
     from_starts: float  # the interval's variance from the server starts
-    prompt_gains: Mapping[Any, float]
-    by_kind: dict[str, float]  # the mean gain of each kind
-    rounds: int  # number of rounds
+    prompt_gains: Mapping[Any, float]  # by prompt
+    by_kind: dict[str, float]  # the mean gain of each kind; under one key if a kind has too few prompts
+    rounds: int  # the number of rounds
     starts: StartEffects = field(repr=False)
 
     def lower_bound(self, tail: float) -> float:
@@ -114,7 +119,7 @@ class Speedup:
 
 
 def ratio_of(log: float, low: float, high: float, prompts: int, *, enough: bool) -> Gain:
-    """A ratio over ``prompts`` prompts as plain data, from logarithms; ``enough``: they support a claim."""
+    """A ratio over ``prompts`` prompts as plain data, from logarithms; ``enough``: the prompts support a claim."""
     return {
         "gain": math.exp(log),
         "low": math.exp(low),
@@ -155,7 +160,7 @@ def estimate_speedup(
     if len(rounds) > 1:
         anchors = [prompt for prompt, prompt_rounds in shared_rounds.items() if len(prompt_rounds) == len(rounds)]
     starts = start_effects(baseline, speculative, anchors, rounds, together=together)
-    gains = prompt_gains(baseline, speculative, shared_rounds, set(anchors), starts)
+    gains = prompt_gains(baseline, speculative, shared_rounds, anchors=set(anchors), starts=starts)
     by_kind = _prompts_by_kind(gains, kinds)
     kind_count = len(by_kind)
     means: dict[str, float] = {}
@@ -164,11 +169,13 @@ def estimate_speedup(
     from_prompts = 0.0
     for kind, prompts in by_kind.items():
         kind_gains = [gains[prompt] for prompt in prompts]
-        n, kind_freedom = len(kind_gains), len(kind_gains) - 1
+        n = len(kind_gains)
+        kind_freedom = n - 1
         means[kind] = sum(kind_gains) / n
         variance = sum((gain - means[kind]) ** 2 for gain in kind_gains) / kind_freedom
-        variances.append((variance / n / kind_count**2, kind_freedom))
-        from_prompts += variances[-1][0]
+        added_variance = variance / n / kind_count**2
+        variances.append((added_variance, kind_freedom))
+        from_prompts += added_variance
     from_starts = _from_starts(by_kind, shared_rounds, rounds, starts)
     freedom = _satterthwaite([*variances, (from_starts, starts.freedom)])
     log_gain = sum(means.values()) / kind_count
@@ -201,19 +208,23 @@ def start_effects(
     cancel in their difference. Half of that difference then stands for each arm.
     """
     if len(rounds) < 2 or not anchors:
-        return StartEffects(PRIOR_SD**2, PRIOR_FREEDOM, 0.0, {BASELINE: {}, SPECULATIVE: {}})
-    log_tpot = []
+        return StartEffects(
+            variance=PRIOR_SD**2, freedom=PRIOR_FREEDOM, anchor_noise=0.0, effects={BASELINE: {}, SPECULATIVE: {}}
+        )
+    log_tpot = []  # by arm, an array with a row per round and a column per anchor
     for arm in (baseline, speculative):
         log_tpot.append(np.array([[arm[prompt][r] for prompt in anchors] for r in rounds]))
     freedom = 2 * (len(rounds) - 1)
     if together:
         # Half of the difference, in both arms: summed over both its variance is that of one start, with R - 1 degrees.
         half_difference = (log_tpot[0] - log_tpot[1]) / 2
-        log_tpot, freedom = [half_difference, -half_difference], len(rounds) - 1
+        log_tpot = [half_difference, -half_difference]
+        freedom = len(rounds) - 1
     effects_by_arm: dict[str, dict[int, float]] = {}
     residual_squares = effect_squares = 0.0
     for arm_name, arm_log_tpot in zip((BASELINE, SPECULATIVE), log_tpot, strict=True):
         effects = arm_log_tpot.mean(axis=1) - arm_log_tpot.mean()
+        # What is left of an answer's log_tpot without its prompt's mean and its start's effect.
         residuals = arm_log_tpot - arm_log_tpot.mean(axis=0) - arm_log_tpot.mean(axis=1)[:, None] + arm_log_tpot.mean()
         effect_squares += float((effects**2).sum())
         residual_squares += float((residuals**2).sum())
@@ -227,7 +238,9 @@ def start_effects(
     pooled_freedom = freedom + PRIOR_FREEDOM
     # Never below the prior's share of the pool.
     variance = max(pooled_squares / pooled_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / pooled_freedom)
-    return StartEffects(variance, pooled_freedom, anchor_noise, effects_by_arm, together)
+    return StartEffects(
+        variance=variance, freedom=pooled_freedom, anchor_noise=anchor_noise, effects=effects_by_arm, together=together
+    )
 
 
 def prompt_gains(
@@ -267,7 +280,7 @@ def _from_starts(
     starts: StartEffects,
 ) -> float:
     """The variance that server starts add to the estimate (from_starts in the module's formulas)."""
-    weights = dict.fromkeys(rounds, 0.0)
+    weights = dict.fromkeys(rounds, 0.0)  # of each round in the estimate; their sum is 1
     for prompts in by_kind.values():
         for prompt in prompts:
             for r in shared_rounds[prompt]:
@@ -297,7 +310,7 @@ class SumRatio:
     """
 
     log_ratio: float  # ln(baseline / speculative): above 0 the speculative arm took less
-    variance: float  # the sampling variance over the prompts
+    variance: float  # the sampling variance of log_ratio over the prompts; 0 for a single prompt
 
     def half_width(self, tail: float, speedup: Speedup) -> float:
         """The half-width of the interval at the one-sided error rate ``tail``, from prompts and starts (logarithm)."""
@@ -305,7 +318,7 @@ class SumRatio:
 
 
 def sum_ratio(baseline: Mapping[PromptKey, float], speculative: Mapping[PromptKey, float]) -> SumRatio | None:
-    """The ratio of the summed seconds over the prompts of both arms, variance by the delta method; None without one."""
+    """The ratio of the seconds, summed over the prompts of both arms; None without any. Variance: delta method."""
     shared_prompts = [prompt for prompt in baseline if prompt in speculative]
     if not shared_prompts:
         return None
@@ -323,16 +336,17 @@ def sum_ratio(baseline: Mapping[PromptKey, float], speculative: Mapping[PromptKe
 
 
 def mean_ratio(logs: Sequence[float], low_tail: float = LOW_TAIL, high_tail: float = HIGH_TAIL) -> Gain | None:
-    """The geometric mean of ratios, given as logarithms, with Student's t interval; None for no values.
+    """The geometric mean of ratios, given as logarithms, with Student's t interval.
 
-    Variation between server starts is not part of this interval.
+    None for no values. For a single one the bounds are the value itself, and it supports no claim. Variation between
+    server starts is not part of this interval.
     """
     n = len(logs)
     if not n:
         return None
     mean = sum(logs) / n
     if n == 1:
-        return ratio_of(mean, mean, mean, 1, enough=False)
+        return ratio_of(mean, low=mean, high=mean, prompts=1, enough=False)
     standard_error = math.sqrt(sum((log - mean) ** 2 for log in logs) / (n - 1) / n)
     low = mean - t_quantile(low_tail, n - 1) * standard_error
     high = mean + t_quantile(high_tail, n - 1) * standard_error

@@ -1,4 +1,4 @@
-"""Checks the token counts of the arms against the bytes of their text. Pure.
+"""Checks the token counts of the arms against the bytes of their text.
 
 Speed is tokens over time, and the server itself counts the tokens; but it cannot fake the length of its text.
 If bytes per token differ between the arms by more than their interval, one of the token counts is wrong.
@@ -27,11 +27,12 @@ def usage_against_text(results: Mapping[str, ArmResult], groups: Sequence[str]) 
     """One sentence if the arms' token counts (usage) contradict their texts, else an empty list."""
     baseline = _with_text(answers_in(results[BASELINE], groups))
     speculative = _with_text(answers_in(results[SPECULATIVE], groups))
-    base, spec = bytes_per_token(baseline), bytes_per_token(speculative)
+    base = bytes_per_token(baseline)
+    spec = bytes_per_token(speculative)
     logs = [math.log(spec[prompt] / base[prompt]) for prompt in base if prompt in spec]
     if len(logs) < FEWEST:
         return []
-    ratio = mean_ratio(logs, TAIL, TAIL)
+    ratio = mean_ratio(logs, low_tail=TAIL, high_tail=TAIL)
     if ratio is None or (ratio["low"] <= TOLERATED_RATIO and ratio["high"] >= 1 / TOLERATED_RATIO):
         return []
     # The seconds as measured, each answer at its actual length.
@@ -46,8 +47,8 @@ def usage_against_text(results: Mapping[str, ArmResult], groups: Sequence[str]) 
 
 
 def bytes_per_token(requests: Sequence[Request]) -> dict[KindPrompt, float]:
-    """By prompt, the bytes of text per counted token over all of its answers."""
-    sums: dict[KindPrompt, list[float]] = {}
+    """By prompt, the bytes of text per counted token over all of its answers; without prompts of no counted token."""
+    sums: dict[KindPrompt, list[float]] = {}  # by prompt: bytes, tokens
     for request in requests:
         totals = sums.setdefault(prompt_of(request), [0.0, 0.0])
         totals[0] += len(content_of(request).encode("utf-8", "replace"))
@@ -61,4 +62,5 @@ def _with_text(requests: Sequence[Request]) -> list[Request]:
 
 
 def _end_to_end_ms(request: Request) -> float | None:
+    """The end-to-end latency of an answer as measured; None if it was not."""
     return request.get("e2el_ms")

@@ -1,4 +1,7 @@
-"""Reasons for the verdict `invalid`: the results of the arms (baseline, speculative) are not comparable. Pure."""
+"""Reasons for the verdict `invalid`: the results of the arms (baseline, speculative) are not comparable.
+
+``declared`` has the groups that the verdict is about; a group is a prompt kind at one temperature.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from ..core.format import count, first_names, listing
 from ..profiles.planned_types import PlannedExperiment
 from .measured import answers_in
 
+#: The schema of the results that this version reads.
 RESULT_SCHEMA = "drafthouse.result/1"
 # Statuses of incomplete answers, with their wording in a report.
 BROKEN = {
@@ -34,7 +38,15 @@ def wrong_schema(results: Mapping[str, ArmResult]) -> list[str]:
 
 
 def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each arm and status of incomplete answers, by its requests or else by its summary."""
+    """Sentences about incomplete results.
+
+    For each arm, in this order:
+
+    - a measurement that was stopped, and a result without requests;
+    - for each status of `BROKEN` the broken requests, or else the number in the result's summary, if it is larger than
+      that of the requests with this status that a gate judges;
+    - requests of an unknown status.
+    """
     texts: list[str] = []
     for arm, result in results.items():
         requests = requests_of(result)
@@ -44,7 +56,8 @@ def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
             texts.append(f"{arm} has no requests")
         for status, words in BROKEN.items():
             # A request that was `refused_or_empty` is judged by its gate; the others with this status are broken.
-            judged_by_gate, broken = 0, []
+            judged_by_gate = 0
+            broken = []
             for request in requests:
                 if request.get("status") == status and refused_or_empty(request):
                     judged_by_gate += 1
@@ -63,7 +76,7 @@ def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
 
 
 def _first(request: Request) -> str:
-    """A broken request with the beginning of its error, in words."""
+    """The first broken request of a status in words, with the beginning of its error if it has one."""
     text = f"first {request.get('prompt_id')}, round {request.get('round')}"
     if not request.get("error"):
         return text
@@ -86,7 +99,7 @@ def missing_pairs(
     declared: Sequence[str],
     present: Sequence[str],
 ) -> list[str]:
-    """A sentence for declared kinds without requests, requests without a partner, and repeated requests."""
+    """Sentences about declared kinds without requests, requests without a partner, and repeated requests."""
     texts: list[str] = []
     keys: dict[str, list[RequestKey]] = {}
     measured_kinds: set[str] = set()
@@ -102,7 +115,9 @@ def missing_pairs(
             f"the profile declares {listing(absent)}, but the results have only {listing(list(present)) or 'nothing'}"
         )
 
-    baseline, speculative = set(keys["baseline"]), set(keys["speculative"])
+    baseline = set(keys["baseline"])
+    speculative = set(keys["speculative"])
+    # By the arm that lacks the requests.
     for arm, unpaired in (("speculative", baseline - speculative), ("baseline", speculative - baseline)):
         if unpaired:
             names = sorted(f"{key[2]} in round {key[0]}" for key in unpaired)
@@ -116,7 +131,7 @@ def missing_pairs(
 
 
 def answers_without_tpot(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:
-    """A sentence for each arm with complete declared answers that have no time per output token (TPOT)."""
+    """A sentence for each arm with complete declared answers, none of a gate, that have no time per token (TPOT)."""
     texts: list[str] = []
     for arm, result in results.items():
         without_tpot = []

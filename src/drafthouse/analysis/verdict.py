@@ -1,8 +1,9 @@
 """The verdict: whether speculation pays on the prompt kinds that a profile declares, or `cannot say`, or `invalid`.
 
-`gather` (`evidence.py`) measures the speed-up (`speedup.py`) and the word that speed alone gives
-(`decision.py`). `decide_word` lets invalid evidence, wrong output and a disturbed machine override
-that word. `explain` writes the sentences (`explanation.py`). The rule is in docs/verdict.md.
+`gather` (`evidence.py`) measures the speed-up (`speedup.py`) and the word that speed alone gives (`decision.py`).
+`decide_word` lets invalid evidence, wrong output and a disturbed machine override that word. A disturbance is a cause
+other than speculation that can explain the speed-up (`noise.py`). `explain` adds the sentences (`explanation.py`). The
+rule is in docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -40,42 +41,53 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
 
 
 def decide_word(evidence: Evidence) -> Decision:
-    """The word: invalid evidence and wrong output override speed, and a disturbance makes it `cannot say`."""
+    """The word of the verdict, and the fresh prompts of the next round.
+
+    The first case that applies decides:
+
+    - results that are not comparable: `invalid`;
+    - a failed gate (a test of the outputs): `does not pay`;
+    - a disturbance, if the speed alone gives another word than `cannot say`: `cannot say`, too noisy;
+    - else the decision by speed alone.
+    """
     if evidence.invalid:
         return Decision(Word.INVALID)
     if evidence.wrong:
         return Decision(Word.DOES_NOT_PAY)
     if evidence.disturbed and evidence.by_speed.word != Word.CANNOT_SAY:
-        return Decision(Word.CANNOT_SAY, Cause.TOO_NOISY, Fresh.FEW)
+        # A later round asks many fresh prompts only if the prompts are the larger part of the variance.
+        return Decision(Word.CANNOT_SAY, cause=Cause.TOO_NOISY, fresh=Fresh.FEW)
     return evidence.by_speed
 
 
 def explain(evidence: Evidence, decision: Decision) -> Judgement:
     """The word with everything that a report shows beside it."""
-    resolved, speedup = evidence.resolved, evidence.measured.speedup
+    resolved = evidence.resolved
+    speedup = evidence.measured.speedup
     text = verdict_text(evidence, decision)
+    # A profile that is synthetic or unpinned is marked before the word: "synthetic, pays: ...".
     marks = "".join(f"{mark}, " for mark in MARKS if resolved.get(mark))
     experiment = resolved.get("experiment") or {}
     return {
         "rule": RULE,
         "word": decision.word.value,
         "wrong_output": bool(evidence.wrong),
-        "sentence": f"{marks}{decision.word}: {text}",
-        "headline": headline(evidence, decision),
-        "said": text,
+        "sentence": f"{marks}{decision.word}: {text}",  # marks, word and explanation
+        "headline": headline(evidence, decision),  # the explanation in about a dozen words, without the word
+        "said": text,  # the explanation alone, without marks and word
         "reasons": reasons_of(evidence, decision),
         "warnings": warnings_of(evidence, decision),
         "threshold": THRESHOLD,
         "confidence": CONFIDENCE,
         "scope": {
             "kinds": evidence.kinds,
-            "groups": evidence.declared,
+            "groups": evidence.declared,  # their names; the key "groups" below has the figures of all groups
             "concurrency": evidence.concurrency,
             "rounds": evidence.rounds,
             "schedule": experiment.get("schedule"),
         },
         "synthetic": resolved.get("synthetic"),
-        **evidence.figures,
+        **evidence.figures,  # speedup, control and outputs, over the declared groups
         "seconds": seconds_of(evidence),
         "slowest": slowest_prompts(speedup),
         "slower_share": slower_share(speedup),
@@ -91,9 +103,11 @@ def explain(evidence: Evidence, decision: Decision) -> Judgement:
 
 
 def _next_round(evidence: Evidence, decision: Decision) -> NextRound | None:
-    """What the next round should ask and why; None if no further round is needed."""
+    """Why a further round is needed, and how many fresh prompts it asks; None if none is needed."""
     if decision.fresh is None:
         return None
     speedup = evidence.measured.speedup
-    why = cannot_say(evidence, decision, speedup)[0] if speedup else "fewer than two prompts were answered"
+    why = "fewer than two prompts were answered"
+    if speedup:
+        why, _advice = cannot_say(evidence, decision, speedup)
     return {"why": f"{decision.cause}: {why}", "fresh": decision.fresh.value}

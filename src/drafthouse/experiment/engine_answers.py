@@ -1,7 +1,8 @@
 """Ask a running server for its version and settings: context length, cache, maximum number of sequences.
 
-The sources are `/v1/models` (all engines), `/props` (llama.cpp), `/server_info` (SGLang), the labels of the metric
-`vllm:cache_config_info` (vLLM), and the engine's log. The result has the same keys for all engines.
+The sources are `/version`, `/v1/models` (all engines), `/props` (llama.cpp), `/server_info` (SGLang), the labels of the
+metric `vllm:cache_config_info` (vLLM), and the engine's log. The result has the same keys for all engines; what no
+source reports is missing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _IN_LOG: dict[Literal["model_runner", "async_scheduling"], re.Pattern[str]] = {
     "async_scheduling": re.compile(r"[Aa]sync(?:hronous)? scheduling (?:is|.{0,90}will be) (enabled|disabled)"),
 }
 JsonObject = dict[str, Any]
+# A metric line whose labels are vLLM's cache settings, and one label of it: name="value".
 _CACHE_INFO = re.compile(r"^\w+:cache_config_info\{(.*)\}", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -39,7 +41,9 @@ def engine_seen(endpoint: Endpoint, log: str) -> EngineSeen:
     if length is not None:
         seen["max_model_len_answered"] = length
     settings = server_settings(
-        _object_at(endpoint, "/props"), _object_at(endpoint, "/server_info"), _text_at(endpoint, endpoint.metrics_path)
+        props=_object_at(endpoint, "/props"),
+        server_info=_object_at(endpoint, "/server_info"),
+        metrics=_text_at(endpoint, endpoint.metrics_path),
     )
     if settings:
         seen["settings_answered"] = settings
@@ -56,7 +60,10 @@ def from_log(text: str) -> EngineSeen:
 
 
 def server_settings(props: JsonObject, server_info: JsonObject, metrics: str) -> ServerSettings:
-    """The settings in a server's replies, as text; those that it does not report are missing."""
+    """The settings in a server's replies, as text; those that it does not report are missing.
+
+    ``props`` is llama.cpp's reply, ``server_info`` SGLang's, {} for other engines; ``metrics`` is the metrics page.
+    """
     reported: JsonObject = {}
     if props:
         reported["context"] = (props.get("default_generation_settings") or {}).get("n_ctx")
@@ -80,12 +87,12 @@ def server_settings(props: JsonObject, server_info: JsonObject, metrics: str) ->
 
 
 def _object_at(endpoint: Endpoint, path: str) -> JsonObject:
-    """The JSON object at ``path`` of the server; {} if it is not readable."""
+    """The JSON object at ``path`` of the server; {} if there is none that can be read."""
     return object_of(_text_at(endpoint, path))
 
 
 def _text_at(endpoint: Endpoint, path: str) -> str:
-    """The text at ``path`` of the server; '' if there is none."""
+    """The text at ``path`` of the server; '' if it does not answer, or answers with an error."""
     request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
     try:
         with opener().open(request, timeout=10) as answer:

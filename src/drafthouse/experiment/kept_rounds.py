@@ -1,5 +1,6 @@
 """Read the progress of an experiment from its result folder: missing steps, the next round, and whether it is over.
 
+A round starts each server (arm) anew and measures it once; a step is one of these starts with its requests.
 ``<result_dir>/rounds.json`` has the decision after the last judged round (`more_rounds.py`). Results without it are
 complete results of an earlier version. Standard library only: this also runs on machines that lack numpy.
 """
@@ -28,23 +29,23 @@ _ENDS_S = 15  # the longest wait for a measuring process to exit, in seconds
 class Missing(TypedDict):
     """The steps to measure: those that are missing up to the round ``last``."""
 
-    last: int
-    steps: list[PlannedStep]
+    last: int  # the number of a round
+    steps: list[PlannedStep]  # in the order of measurement; empty if nothing is missing
 
 
 class Progress(Missing):
-    """The progress of an experiment; ``over`` is True if no further round is needed or allowed."""
+    """The progress of an experiment."""
 
-    over: bool
+    over: bool  # True: no further round is needed or allowed
 
 
 def note_file(resolved: Run) -> Path:
-    """The path of the last decision."""
+    """The path of the last decision (`RoundsNote`)."""
     return Path(resolved["result_dir"], FILE)
 
 
 def note_of(text: str) -> RoundsNote | None:
-    """The decision in a file's text; None if it contains none."""
+    """The decision in a file's text; None if it contains none of the current schema."""
     note = object_of(text)
     return None if note.get("schema") != SCHEMA else cast("RoundsNote", note)
 
@@ -67,7 +68,9 @@ def end_measuring(resolved: Run) -> str:
     command does nothing if no further round was decided. Any other process that takes the lock ends the measurement
     too (`core/locks.py`).
     """
-    note, lock = shlex.quote(str(note_file(resolved))), shlex.quote(f"{resolved['site']['home']}/benchmark.lock")
+    note = shlex.quote(str(note_file(resolved)))
+    lock = shlex.quote(f"{resolved['site']['home']}/benchmark.lock")
+    # The lock's file has the process id of its holder; `flock -n` fails while the holder lives.
     return (
         f"if grep -qs '\"next\": [0-9]' {note} && [ -s {lock} ] && ! flock -n {lock} true; then"
         f' kill "$(cat {lock})"; flock -w {_ENDS_S} {lock} true; fi'
@@ -99,8 +102,12 @@ def missing_steps(resolved: Run, last: int, files: Container[str], note: RoundsN
 def progress_of(resolved: Run, files: Container[str], note: RoundsNote | None) -> Progress:
     """The progress of the experiment, from the stored files and the last decision.
 
-    It is over if the decision was against a further round under the profile's current settings. After a change of the
-    budget the rounds are judged again, and measuring may continue.
+    - No decision (None): results of all arms mean that an earlier version finished; else the planned first rounds are
+      to be measured.
+    - A decision that is missing after the last round, or was made under other settings (a change of the budget): what
+      is missing of the measured rounds is to be measured, and they are judged again.
+    - A current decision for a further round: the rounds up to that one are to be measured.
+    - A current decision against one: over, if the results of all arms are stored.
     """
     has_results = all(f"{arm}.json" in files for arm in resolved["arms"])
     last = resolved["experiment"]["rounds"]

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class Tell(Protocol):
-    """The interface of `progress.Progress`: shows progress events; it may skip those that are not ``important``."""
+    """The interface of `progress.Progress`: shows progress events, and may skip those that are not ``important``."""
 
     def __call__(self, event: Event, important: bool = False) -> None:
         """Show one event."""
@@ -82,7 +82,7 @@ class _Arms:
     endpoints: Sequence[Endpoint]
     runtime: Runtime  # containers or processes
     watch: RuntimeWatch  # tells whether an arm died, and restarts it
-    gpus: Sequence[str]
+    gpus: Sequence[str]  # the words of `drafthouse_gpus`, which select the GPUs to read
     progress: TellEvent  # shows progress events, with the step's name
 
     def restart(self, dead: Sequence[str] = ()) -> dict[str, str]:
@@ -108,13 +108,21 @@ class _Arms:
 
 def _running_arms(resolved: Run, step: PlannedStep, tell: Tell) -> _Arms:
     """The running servers of the arms that ``step`` names."""
-    site, metrics = resolved["site"], resolved["engine"].get("metrics") or {}
+    site = resolved["site"]
+    metrics = resolved["engine"].get("metrics") or {}
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     endpoints = []
     for arm, port in step["arms"].items():
-        url, path = f"http://{site['host']}:{port}", metrics.get("path", "/metrics")
-        name, fields = resolved["target"]["served_name"], metrics.get("ask", "")
-        endpoints.append(Endpoint(arm, url, name, key, metrics_path=path, draft_fields=fields))
+        endpoints.append(
+            Endpoint(
+                arm,
+                f"http://{site['host']}:{port}",
+                resolved["target"]["served_name"],
+                key,
+                metrics_path=metrics.get("path", "/metrics"),
+                draft_fields=metrics.get("ask", ""),
+            )
+        )
     step_name = heading_of(step, resolved["experiment"])
 
     def progress(event: Event) -> None:
@@ -122,7 +130,7 @@ def _running_arms(resolved: Run, step: PlannedStep, tell: Tell) -> _Arms:
 
     runtime = runtime_of(site["runtime"], site["home"])
     watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
-    return _Arms(endpoints, runtime, watch, site.get("gpus", ()), progress)
+    return _Arms(endpoints=endpoints, runtime=runtime, watch=watch, gpus=site.get("gpus", ()), progress=progress)
 
 
 def measure_one_step(
@@ -134,20 +142,25 @@ def measure_one_step(
 ) -> Path:
     """Measure the arms that ``step`` names, store the step, and return its file. Raises DrafthouseError.
 
-    It first waits up to ``wait_s`` seconds for an idle CPU, unless an earlier step waited in vain.
+    In this order:
 
-    If the profile has a ladder, the same server starts are then measured under load. Until that is complete the step
-    is in `steps/NN.part.json`, from which a killed run continues; the ladder's steps are in `ladder.json`.
-
-    If an engine dies or something stands still, all arms are restarted and the step is repeated once, which its
-    ``notes`` say. If that fails too, nothing is stored, and the next run measures the step.
+    - Wait up to ``wait_s`` seconds for an idle CPU, unless an earlier step waited in vain, and measure the step. If an
+      engine dies or something stands still, all arms are restarted and the step is repeated once, which its ``notes``
+      say. If that fails too, nothing is stored, and the next run measures the step.
+    - If the profile has a ladder with this round, measure the same server starts under load. Until that is complete the
+      step is in `steps/NN.part.json`, from which a killed run continues; the ladder's steps are in `ladder.json`.
+    - Let the baseline score the answers, if it can.
     """
-    experiment, path = resolved["experiment"], step_file(resolved, step)
+    experiment = resolved["experiment"]
+    path = step_file(resolved, step)
     part = path.with_suffix(".part.json")
     arms = _running_arms(resolved, step, tell)
     # Disk space is reserved first, because a full disk at the end would lose the whole step.
     with reserved_space(path):
-        measured = _read_step(part) if part.exists() else _measure(resolved, step, arms, request_timeout_s, wait_s)
+        if part.exists():
+            measured = _read_step(part)
+        else:
+            measured = _measure(resolved, step, arms, request_timeout_s=request_timeout_s, wait_s=wait_s)
         if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
             write_json(part, measured)
             _measure_ladder(resolved, step["round"], arms, request_timeout_s, tell)
@@ -158,9 +171,10 @@ def measure_one_step(
     return path
 
 
-def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: float, wait_s: float) -> StepResult:
-    """Measure the step after waiting for a quiet machine; add the engines' descriptions and what the step cost."""
-    experiment, home = resolved["experiment"], resolved["site"]["home"]
+def _measure(resolved: Run, step: PlannedStep, arms: _Arms, *, request_timeout_s: float, wait_s: float) -> StepResult:
+    """Measure the step after waiting for a quiet machine; add the engines' descriptions and the step's seconds."""
+    experiment = resolved["experiment"]
+    home = resolved["site"]["home"]
     options = StepOptions(
         concurrency=experiment["concurrency"],
         first_round=step["round"],
@@ -177,7 +191,8 @@ def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: f
     waited = wait_for_quiet(lambda state: own_pids(arms.endpoints, state), arms.progress, wait_s)
     measured = _measure_quietly(arms, suites, options, repeat=not repeated_in_vain(earlier))
     for endpoint in arms.endpoints:
-        arm_result, printed = measured["arms"][endpoint.arm], arms.runtime.printed(endpoint.arm)
+        arm_result = measured["arms"][endpoint.arm]
+        printed = arms.runtime.printed(endpoint.arm)
         arm_result["engine"] = {**engine_seen(endpoint, printed), **start_facts(home, endpoint.arm)}
         arm_result["memory"] = memory_in_log(printed)
     measured["waited"] = waited
@@ -188,7 +203,7 @@ def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: f
 def _score(resolved: Run, arms: _Arms, path: Path, measured: StepResult) -> Scoring | None:
     """Let the running baseline score the stored answers; None if no baseline runs or the engine cannot score.
 
-    It is the last part of a step, so that it delays no timed request.
+    This is the last part of a step, so that no timed request is delayed. ``path`` is the file of the step.
     """
     baseline = [endpoint for endpoint in arms.endpoints if endpoint.arm == "baseline"]
     scores = resolved.get("scores")
@@ -211,9 +226,10 @@ def heading_of(step: PlannedStep, experiment: PlannedExperiment) -> str:
 def _start_cost_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -> float:
     """The seconds from the first server start to the measurement, which are a part of a round's cost; 0 if unknown.
 
-    It is at least the sum of the arms' times to readiness, because nothing else is known of a start without a clock.
+    They are at least the sum of the arms' times to readiness, because nothing else is known of a start without a clock.
     """
-    ready_s, since_start_s = 0.0, 0.0
+    ready_s = 0.0  # sum over the arms
+    since_start_s = 0.0  # from the earliest start
     for endpoint in endpoints:
         start = read_ready(ready_file(home, endpoint.arm))
         ready_s += float(start.get("ready_s", 0.0))
@@ -223,9 +239,10 @@ def _start_cost_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult
 
 
 def _measure_quietly(arms: _Arms, suites: Sequence[Suite], options: StepOptions, *, repeat: bool) -> StepResult:
-    """Measure a step. If another process or a throttled GPU disturbed it, ``repeat`` it once after restarts.
+    """Measure a step, and with ``repeat`` once more if another process or a throttled GPU disturbed it.
 
-    A disturbance of the repeat is recorded in ``disturbed``. Raises what `_measure_alive` raises.
+    All arms are restarted before the repeat, and the ``notes`` of the step say so. A disturbance of the repeat is
+    recorded in ``disturbed`` as well. Raises what `_measure_alive` raises.
     """
     measured = _measure_alive(arms, suites, options)
     why = disturbance_of(measured)
@@ -245,8 +262,9 @@ def _measure_quietly(arms: _Arms, suites: Sequence[Suite], options: StepOptions,
 def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -> StepResult:
     """Measure a step whose engines run until its end; each arm's ``log`` gets the log lines about drafting.
 
-    After a death or a standstill the step is repeated once. Raises DrafthouseError if that fails too, or if an engine
-    does not restart.
+    After the death of an engine or a standstill all arms are restarted and the step is repeated once, which its
+    ``notes`` say. Raises DrafthouseError if that fails too, if an engine does not restart, or if the measurement fails
+    otherwise.
     """
     notes: list[str] = []
     while True:
@@ -257,8 +275,9 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
             measured = run_step(arms.endpoints, suites, options, arms.progress, gpus=arms.gpus)
         except DrafthouseError as error:
             step_error = error
-        # What stood still, such as an engine; "" if nothing did.
-        standstill = step_error.problems[0].found if isinstance(step_error, StoodStill) else ""
+        standstill = ""  # what stood still, such as an engine; "" if nothing did
+        if isinstance(step_error, StoodStill):
+            standstill = step_error.problems[0].found
         # After a standstill no arm is checked for death: a stopped engine is alive, but may not answer.
         dead = [] if standstill else [arm for arm in marks if _died(arms.watch, arm, measured)]
         if not dead and not standstill:
@@ -269,7 +288,7 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
                 measured["arms"][arm]["log"] = _drafting_lines(arms.runtime.printed(arm, mark))
             return measured | {"notes": notes}
         whys = {arm: asyncio.run(arms.watch.why(arm)) for arm in dead}
-        # A note exists only if this was the repeat.
+        # There are notes only if this was the repeat.
         if notes and standstill and step_error:
             raise step_error
         if notes:
@@ -321,7 +340,11 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, round_number: int) ->
 
 
 def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
-    """True if an arm died during the measurement; a death may show late, so missing answers mean `ASK_AGAIN` checks."""
+    """True if an arm died during the measurement.
+
+    If every request was answered whole, one check is enough. Else a death may show late, so there are `ASK_AGAIN`
+    checks, `ASK_AGAIN_S` seconds apart.
+    """
     attempts = ASK_AGAIN
     if measured and measured["arms"][arm]["requests"]:
         requests = measured["arms"][arm]["requests"]
@@ -337,9 +360,12 @@ def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
 
 def _measure_ladder(resolved: Run, round_number: int, arms: _Arms, request_timeout_s: float, tell: Tell) -> None:
     """Measure round ``round_number`` of the profile's ladder on the running arms."""
-    experiment, path = resolved["experiment"], Path(resolved["result_dir"], "ladder.json")
+    experiment = resolved["experiment"]
+    path = Path(resolved["result_dir"], "ladder.json")
     suites = read_suites(resolved["suites_file"], experiment["suites"])
-    plan = plan_of(experiment["ladder"], suites, experiment["once"], [round_number], request_timeout_s)
+    plan = plan_of(
+        experiment["ladder"], suites, once=experiment["once"], rounds=[round_number], timeout_s=request_timeout_s
+    )
     file = LadderFile(path, heading(plan, resolved["profile"], resolved["key"]))
 
     def show_step(step: LadderStep) -> None:
@@ -353,6 +379,7 @@ def _measure_ladder(resolved: Run, round_number: int, arms: _Arms, request_timeo
 
 
 def _read_step(path: Path) -> StepResult:
+    """The step stored in a file."""
     return cast("StepResult", json.loads(path.read_text("utf-8")))
 
 
@@ -404,7 +431,10 @@ def put_together(resolved: Run, last: int) -> dict[int, float]:
 
 
 def keep_decision(resolved: Run, note: RoundsNote) -> Missing:
-    """Store the decision ``note`` with the number of fresh prompts of every round; return the steps to measure next."""
+    """Store the decision ``note`` with the number of fresh prompts of every round; return the steps to measure next.
+
+    The steps are empty if the decision is against a further round.
+    """
     old_note = kept_note(resolved)
     fresh = fresh_planned(resolved["experiment"], note["done"], fresh_of(old_note))
     next_fresh = note.get("asks")

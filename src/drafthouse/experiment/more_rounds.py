@@ -1,4 +1,4 @@
-"""Decide whether an experiment measures another round. Pure.
+"""Decide whether an experiment measures another round.
 
 In a round each arm (baseline, speculative) is started and measured once; some of its prompts are fresh: no other round
 sends them. The verdict says whether the evidence needs another round (`analysis/decision.py`). The budget, the maximum
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import StepResult
     from drafthouse.profiles.planned_types import PlannedBudget, PlannedExperiment
 
+#: The schema of ``rounds.json``.
 SCHEMA = "drafthouse.rounds/1"
 
 
 class RoundSettings(TypedDict):
     """The settings under which a decision was made. If they change, the decision is made again."""
 
-    budget: PlannedBudget
-    most_rounds: int
+    budget: PlannedBudget  # the time for further rounds
+    most_rounds: int  # the maximum number of rounds, the first ones included
 
 
 class RoundsNote(TypedDict):
@@ -39,7 +40,7 @@ class RoundsNote(TypedDict):
     done: int  # the number of the last measured round
     next: int | None  # the round to measure next; None: no more
     judged: bool  # False: the decision after the last measured round is missing
-    settings: NotRequired[RoundSettings]
+    settings: NotRequired[RoundSettings]  # the settings of the decision; missing without a decision
     fresh: NotRequired[list[int]]  # numbers of fresh prompts by round, including the next one
     asks: NotRequired[int | None]  # number of fresh prompts of the next round; None if there is none
 
@@ -53,8 +54,8 @@ class RoundDecision(RoundsNote):
     spent_s: float  # what further rounds took
     next_s: float  # what the next round will take
     limit_s: float  # what all further rounds together may take
-    word: str  # of the verdict
-    sentence: str  # of the verdict
+    word: str  # the verdict's word
+    sentence: str  # the verdict's sentence
 
 
 def costs_by_round(steps: Iterable[StepResult]) -> dict[int, float]:
@@ -82,8 +83,9 @@ def decide(
 ) -> RoundDecision:
     """The decision after the rounds in ``costs`` (seconds by round), from the judgement over all of them.
 
-    Another round is measured only if it fits into the rest of the budget, at the cost of the last round. ``left_s`` is
-    the time until a rented machine ends (None: it does not end by itself).
+    Another round is measured if the judgement wants one and nothing forbids it (`_forbidden_by`). It is expected to
+    take as long as the last round. ``left_s`` is the time until a rented machine ends (None: it does not end by
+    itself).
     """
     next_round = judgement["next_round"]
     wanted = next_round["why"] if next_round else None
@@ -95,13 +97,13 @@ def decide(
             first_s += seconds
         else:
             spent_s += seconds
-    next_s, limit = costs[done], limit_s(experiment["budget"], first_s)
-    forbidden = _forbidden_by(experiment, done, next_s, limit - spent_s, left_s)
-    goes_on, why = True, wanted
+    next_s = costs[done]
+    limit = limit_s(experiment["budget"], first_s)
+    forbidden = _forbidden_by(experiment, done=done, next_s=next_s, budget_left_s=limit - spent_s, left_s=left_s)
+    goes_on = wanted is not None and forbidden is None
+    why = forbidden or wanted
     if wanted is None:
-        goes_on, why = False, "the evidence needs no further round"
-    elif forbidden is not None:
-        goes_on, why = False, forbidden
+        why = "the evidence needs no further round"
     return {
         "schema": SCHEMA,
         "done": done,
@@ -121,9 +123,9 @@ def decide(
 
 
 def _forbidden_by(
-    experiment: PlannedExperiment, done: int, next_s: float, budget_left_s: float, left_s: float | None
+    experiment: PlannedExperiment, *, done: int, next_s: float, budget_left_s: float, left_s: float | None
 ) -> str | None:
-    """The reason that forbids another round, or None."""
+    """What forbids another round: the number of rounds, the budget, or a rented machine's end; None if nothing does."""
     if done >= experiment["most_rounds"]:
         if experiment["most_rounds"] == experiment["rounds"]:  # as planned for a budget of 0
             return "no further round is allowed (experiment.budget)"
@@ -146,7 +148,8 @@ def interim_text(
 ) -> str:
     """The message after a round: the interim verdict, the next round with its reason and cost, and what Ctrl-C does.
 
-    After the last round, the reason why it was the last if the evidence needed another one; otherwise ''.
+    After the last round, the reason why it was the last if the evidence needed another one; otherwise ''. Costs are in
+    time, and in money if ``price_per_hour`` is not None.
     """
     done = decision["done"]
     if decision["next"] is None:
@@ -160,7 +163,8 @@ def interim_text(
             return shown
         return f"{shown} ({money(seconds, price_per_hour, currency)})"
 
-    left_s, asks = decision["limit_s"] - decision["spent_s"], decision["asks"]
+    left_s = decision["limit_s"] - decision["spent_s"]
+    asks = decision["asks"]
     return "\n".join(
         [
             f"interim verdict after {done} rounds: {decision['sentence']}",

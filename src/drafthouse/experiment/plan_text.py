@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 _NO_DRAFT = {"lookup": "none: tokens are looked up", "builtin": "the head inside the target"}
 
 
-#: Columns at which the values of a section begin; continuation lines are indented to them.
-_HEAD, _SPEED = 11, 14
+# Columns at which the values of a section begin; continuation lines are indented to them.
+_HEAD = 11  # the section of `_head`
+_SPEED = 14  # the section of `_speed`
 
 
 def plan_text(resolved: ResolvedProfile, columns: int = WHOLE) -> str:
@@ -58,7 +59,10 @@ def _wrapped(text: str, indent: int, columns: int) -> str:
 
 
 def _head(resolved: ResolvedProfile) -> str:
-    engine, method, site = resolved["engine"], resolved["method"], resolved["site"]
+    """The lines about the profile's parts, its experiment, warnings and known issues."""
+    engine = resolved["engine"]
+    method = resolved["method"]
+    site = resolved["site"]
     lines = [
         f"{resolved['profile']}: {resolved['title']}",
         f"hardware   {resolved['hardware']['name']}",
@@ -89,9 +93,12 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
 
     The duration of a start is assumed here. It is measured on the machine, before a further round is decided.
     """
-    experiment, engine, site = resolved["experiment"], resolved["engine"], resolved["site"]
-    rounds, arms = experiment["rounds"], len(resolved["arms"])
-    answers = arms * sum(round_load(resolved, round_number, []).answers for round_number in range(1, rounds + 1))
+    experiment = resolved["experiment"]
+    engine = resolved["engine"]
+    site = resolved["site"]
+    rounds = experiment["rounds"]
+    arms = len(resolved["arms"])
+    answers = arms * sum(round_load(resolved, round_number, later=[]).answers for round_number in range(1, rounds + 1))
     minutes = minutes_of(resolved)
     lines = [
         f"rounds     {rounds} at first: {rounds * arms} starts (each {shown_time(engine['ready_timeout_s'])} at most),"
@@ -112,9 +119,11 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
         f" at worst {minutes['worst']:g} min in all (load apart)",
     ]
     if (price := site.get("price_per_hour")) is not None:
-        clear_s, worst_s = 60 * (minutes["answers"] + minutes["starts"]), 60 * minutes["worst"]
+        clear_s = 60 * (minutes["answers"] + minutes["starts"])  # at a clear gain, `GAIN`
+        worst_s = 60 * minutes["worst"]
         currency = str(site.get("currency") or "")
-        hour, clear = money(3600, float(price), currency), money(clear_s, float(price), currency)
+        hour = money(3600, float(price), currency)
+        clear = money(clear_s, float(price), currency)
         worst = money(worst_s, float(price), currency)
         lines.append(f"           at {hour} an hour: about {clear}, at worst {worst}")
     return lines
@@ -124,7 +133,8 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
     """The lines about the load sweep: its longest duration, and kinds with too few prompts for a verdict."""
     experiment = resolved["experiment"]
     suites = [resolved["suites"][name] for name in experiment["suites"]]
-    kinds = plan_of(ladder, suites, experiment["once"], [], 0.0).kinds
+    # Of the plan only the kinds count here, which depend on neither rounds nor time limit.
+    kinds = plan_of(ladder, suites, once=experiment["once"], rounds=[], timeout_s=0.0).kinds
     levels = ", ".join(map(shown_level, ladder["levels"]))
     duration = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
     lines = [
@@ -141,6 +151,7 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
 
 
 def _plugin(engine: ResolvedEngine) -> str:
+    """The words about the engine's plugin; '' without one."""
     if not engine["plugin"]:
         return ""
     return f" with its plugin {engine['plugin']}"
@@ -166,13 +177,15 @@ def _derived(image: DerivedImage | None) -> list[str]:
 
 
 def _memory(resolved: ResolvedProfile, columns: int) -> str:
+    """The table of the planned memory by arm, in GB per device, and how to read it."""
     rows = []
     for arm, data in resolved["arms"].items():
         fit = data["fit"]
-        usable, used = fit["memory"] * fit["utilization"], [fit["weights"], fit["draft"], fit["overhead"]]
-        sizes = map(_gb, [usable, *used, fit["kv_needed"], fit["left"]])
+        usable = fit["memory"] * fit["utilization"]
+        sizes = map(_gb, [usable, fit["weights"], fit["draft"], fit["overhead"], fit["kv_needed"], fit["left"]])
         rows.append([arm, *sizes, f"{fit['longest_context']:,}"])
-    fit, is_upper_bound = resolved["arms"]["baseline"]["fit"], "bound" in resolved["target"]
+    fit = resolved["arms"]["baseline"]["fit"]
+    is_upper_bound = "bound" in resolved["target"]
     head = ["memory, GB/device", "usable", "weights", "draft", "overhead", "KV cache", "left", "longest context"]
     notes = (
         f"usable = {fit['utilization']:.0%} of {_gb(fit['memory'])} GB;"
@@ -181,12 +194,13 @@ def _memory(resolved: ResolvedProfile, columns: int) -> str:
     )
     if is_upper_bound:
         notes += "; the KV cache is an upper bound, as the model's config.json was not understood whole"
-    return f"{table(head, rows, columns)}\n{_wrapped(notes, 0, columns)}"
+    return f"{table(head, rows, columns)}\n{_wrapped(notes, indent=0, columns=columns)}"
 
 
 def _downloads(resolved: ResolvedProfile, columns: int) -> str:
+    """The table of the weights: their sources, and their sizes to download and on disk in GB."""
     rows = []
-    download = disk = 0
+    download = disk = 0  # bytes in sum
     for item in resolved["weights"]:
         fetched = 0
         if item["source"] in ("hub", "package"):
@@ -200,7 +214,9 @@ def _downloads(resolved: ResolvedProfile, columns: int) -> str:
 
 
 def _where_from(item: WeightItem) -> str:
-    source, details = item["source"], item["details"]
+    """The source of some weights in words."""
+    source = item["source"]
+    details = item["details"]
     if source == "hub":
         return f"Hugging Face: {details['repo']} at {(item.get('pinned') or details['revision'])[:12]}"
     if source == "package":
@@ -211,6 +227,7 @@ def _where_from(item: WeightItem) -> str:
 
 
 def _speed(resolved: ResolvedProfile) -> str:
+    """The lines about the expected speed: the decode limit, and the speed-up if the profile assumes an acceptance."""
     expected = resolved["expectation"]
     lines = [
         f"decode limit  {expected['decode_limit_tok_s']:,.1f} tok/s for one user without speculation:"
@@ -236,6 +253,7 @@ def _speed(resolved: ResolvedProfile) -> str:
 
 
 def _commands(resolved: ResolvedProfile, arm: str) -> str:
+    """The command of an arm's server, a flag per line, and its configuration file if it has one."""
     data = resolved["arms"][arm]
     words = [f"{name}={shell_words(value)}" for name, value in data["environment"].items()]
     lines = ["  " + " ".join([*words, shell_words(data["command"])])]
@@ -250,4 +268,5 @@ def _commands(resolved: ResolvedProfile, arm: str) -> str:
 
 
 def _gb(size: float) -> str:
+    """A size in bytes as GB (10^9), without the unit; two decimal places below 10 GB, else one."""
     return f"{size / GB:,.2f}" if abs(size) < 10 * GB else f"{size / GB:,.1f}"

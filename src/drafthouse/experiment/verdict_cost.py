@@ -16,41 +16,45 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
     from drafthouse.prompts.suite_types import Suite
 
-#: The estimates' gains (speed-ups), and how many fresh (new) prompts each round from the third then sends. The sum is
-#: about the average number of answers in docs/verdict.md for gains that differ by 24 % between prompts.
-GAIN, LATER = 1.3, ("few",)
-SMALL_GAIN, SMALL_LATER = 1.15, ("many", "few")
-#: The assumed duration of a server start: this many seconds, or this fraction of the start timeout if that is less.
-START_S, START_SHARE = 180.0, 0.1
+# The gains (speed-ups, ratios) of the two estimates, and for each round from the third how many fresh prompts it sends
+# (`FRESH_LATER`). With these, the answers in sum are about the average number in docs/verdict.md for gains that differ
+# by 24 % between prompts.
+GAIN = 1.3
+LATER = ("few",)
+SMALL_GAIN = 1.15
+SMALL_LATER = ("many", "few")
+#: The assumed duration of a server start, in seconds.
+START_S = 180.0
+#: A start takes at most this fraction of the engine's start timeout.
+START_SHARE = 0.1
 
 
 class GainMinutes(TypedDict):
-    """The minutes that a verdict takes at some gain: for ``answers``, and for the servers' ``starts``."""
+    """The minutes that a verdict takes at some gain."""
 
-    answers: float
-    starts: float
+    answers: float  # for the answers
+    starts: float  # for the starts of the servers
 
 
 class Minutes(GainMinutes):
-    """The minutes at a gain of 1.3, at 1.15 (``small_gain``), and if all allowed rounds are used (``worst``)."""
+    """The minutes of the estimates; those that it has itself are at the gain `GAIN`."""
 
-    small_gain: GainMinutes
-    worst: float
+    small_gain: GainMinutes  # at the gain `SMALL_GAIN`
+    worst: float  # in all, if there is no gain and all allowed rounds are used
 
 
 @dataclass(frozen=True)
 class RoundLoad:
-    """The answers of one arm (server) in a round, and their maximum number of tokens if generated one by one."""
+    """What one arm (server) does in a round."""
 
-    answers: int
-    tokens: float
+    answers: int  # the number of answers
+    tokens: float  # output tokens of answers of full length; those of concurrent answers count once
 
 
 def minutes_of(resolved: ResolvedProfile) -> Minutes:
     """The minutes of a verdict at the decode limit, with answers of full length and without the load sweep."""
     more_rounds = resolved["experiment"]["most_rounds"] - FIRST_ROUNDS
-    # In the worst case there is no gain (1.0).
-    worst = gain_minutes(resolved, 1.0, ("many",) * more_rounds)
+    worst = gain_minutes(resolved, gain=1.0, later=("many",) * more_rounds)  # a gain of 1.0 is none
     return {
         **gain_minutes(resolved, GAIN, LATER),
         "small_gain": gain_minutes(resolved, SMALL_GAIN, SMALL_LATER),
@@ -73,13 +77,16 @@ def round_load(resolved: ResolvedProfile, round_number: int, later: list[int]) -
     """The load of one arm in a round; ``later`` has the number of fresh prompts of each round from the third."""
     experiment = resolved["experiment"]
     fresh = [experiment["fresh"]] * FIRST_ROUNDS + later
-    step: PlannedStep = steps_of_round(experiment, round_number, fresh[: max(round_number, FIRST_ROUNDS)])[0]
+    # All steps of a round send the same prompts.
+    step: PlannedStep
+    step, *_ = steps_of_round(experiment, round_number, fresh[: max(round_number, FIRST_ROUNDS)])
     options = StepOptions(
         first_round=round_number,
         temperatures=tuple(experiment["temperatures"]),
         asking=asking_of(experiment, step),
     )
-    answers, tokens = 0, 0.0
+    answers = 0
+    tokens = 0.0
     for group in plan_groups(_suites(resolved, step), options):
         answers += len(group.asks)
         # Concurrent requests share the engine's steps, so their tokens count once.
@@ -88,7 +95,7 @@ def round_load(resolved: ResolvedProfile, round_number: int, later: list[int]) -
 
 
 def answer_seconds(resolved: ResolvedProfile, load: RoundLoad, gain: float) -> float:
-    """The seconds of all arms' answers at the decode limit; the speculative arm is ``gain`` times as fast."""
+    """The seconds of all arms' answers at the decode limit; one arm, the speculative one, is ``gain`` times as fast."""
     limit = float(resolved["expectation"]["decode_limit_tok_s"])
     return load.tokens / limit * (len(resolved["arms"]) - 1 + 1 / gain)
 
@@ -99,4 +106,5 @@ def start_seconds(resolved: ResolvedProfile) -> float:
 
 
 def _suites(resolved: ResolvedProfile, step: PlannedStep) -> list[Suite]:
+    """The suites whose prompts a step sends."""
     return [resolved["suites"][name] for name in step["suites"]]

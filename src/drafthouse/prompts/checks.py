@@ -1,4 +1,4 @@
-"""Check the fields of a prompt beside its messages: tools, response format, request fields, expected answer. Pure.
+"""Check the fields of a prompt beside its messages: tools, response format, request fields, expected answer.
 
 They also decide the prompt's gate: the check that its answers are right (`analysis/gates.py`).
 """
@@ -16,6 +16,7 @@ from .suite_types import AskFields, ResponseFormat, Tool
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Again, Ask, Gate, JsonSchema, PromptEntry
 
+#: Names of gates that check single answers: JSON, tool calls, and words hidden in a long text.
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
 
 WARM: Final = "warm"
@@ -45,7 +46,8 @@ RESERVED = (
 
 #: Keys that a prompt, a kind (for all of its prompts) and a line of a user's JSONL file may have.
 ASK_FIELDS = shape_of(AskFields).fields
-_TOOL, _RESPONSE_FORMAT = shape_of(Tool), shape_of(ResponseFormat)
+_TOOL = shape_of(Tool)
+_RESPONSE_FORMAT = shape_of(ResponseFormat)
 
 
 def check_request_fields(entry: AskFields, findings: Findings, path: str) -> None:
@@ -79,6 +81,7 @@ def check_request_fields(entry: AskFields, findings: Findings, path: str) -> Non
 
 
 def _check_further_fields(request: object, findings: Findings, path: str) -> None:
+    """Add the problems of `request:`, the further fields of a chat request; None has none."""
     if request is None:
         return
     if not isinstance(request, Mapping):
@@ -97,6 +100,7 @@ def _check_further_fields(request: object, findings: Findings, path: str) -> Non
 
 
 def _check_schema(value: object, findings: Findings, path: str) -> None:
+    """Add a problem for a schema that is no mapping, or whose keys are no text."""
     if not isinstance(value, Mapping):
         findings.add("wrong-type", path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
     check_keys(value, findings, path)
@@ -127,6 +131,7 @@ def check_expect(asked: Ask, findings: Findings, path: str) -> None:
 
 
 def _is_tool(tool: object) -> bool:
+    """True for a tool with a name; `check_request_fields` reports others."""
     return isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping) and "name" in tool["function"]
 
 
@@ -150,7 +155,8 @@ def with_kind_fields(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
     """A prompt with its kind's fields filled in; its own fields win, in `request` field by field."""
     asked: PromptEntry = {**prompt}
     copy_request_fields(asked, kind)
-    kind_request, own_request = kind.get("request"), prompt.get("request")
+    kind_request = kind.get("request")
+    own_request = prompt.get("request")
     if isinstance(kind_request, Mapping) and isinstance(own_request, Mapping):
         asked["request"] = {**kind_request, **own_request}
     return asked

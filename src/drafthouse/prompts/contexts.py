@@ -1,4 +1,4 @@
-"""Prompts at a given context length, for a load sweep over context as well as load. Pure.
+"""Prompts at a given context length, for a load sweep over context as well as load.
 
 A prompt kind at a context is a kind of its own in the sweep: "chat at 8192 tokens" has the prompts of "chat", each
 behind a different logbook of that length.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: The unit of a context in sentences and tables.
 CONTEXT_UNIT = "tokens of context"
+# The names that `at_contexts` and `at_load` make.
 _AT_CONTEXT = re.compile(r"(.+) at (\d+) tokens")
 _AT_LOAD = re.compile(r"(.+) at load \d+(?:\.\d+)?")
 
@@ -34,7 +35,7 @@ def at_contexts(kinds: Iterable[str], contexts: Sequence[int]) -> list[str]:
 
 
 def at_load(kind: str, level: float) -> str:
-    """The kind at one load, in a sweep over contexts."""
+    """The name of a kind at one load ("chat at load 4"), in a sweep over contexts."""
     return f"{kind} at load {shown_level(level)}"
 
 
@@ -50,7 +51,8 @@ def base_kind(name: str) -> str:
     """The prompt kind of "chat", "chat at 8192 tokens" and "chat at load 4": always "chat"."""
     if match := _AT_LOAD.fullmatch(name):
         return match[1]
-    return kind_and_context(name)[0]
+    kind, _tokens = kind_and_context(name)
+    return kind
 
 
 def behind_a_logbook(messages: Sequence[Message], tokens: int, seed: int) -> list[Message]:

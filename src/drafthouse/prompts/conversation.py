@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from drafthouse.prompts.suite_types import Message, PromptEntry, Talk, TurnEntry
 
-#: Fewest tokens of a turn (question and answer), and the tokens that a chat template adds to it.
-FEWEST_A_TURN, MARKS_A_TURN = 60, 16
+#: Fewest tokens of a turn (question and answer).
+FEWEST_A_TURN = 60
+#: The tokens that a chat template adds to a turn.
+MARKS_A_TURN = 16
 #: Fraction of a turn's characters that its answer has.
 ANSWERED = 0.15
 
@@ -35,7 +37,10 @@ _QUESTIONS = (
 
 
 def talk_prompts(kind: str, talk: Talk, findings: Findings, path: str) -> list[PromptEntry]:
-    """A prompt for each turn from ``first`` to ``last``, still without the earlier turns (`talk_messages`)."""
+    """A prompt for each turn from ``first`` to ``last``, still without the earlier turns (`talk_messages`).
+
+    Adds a problem, and gives no prompts, if these are no turns of the conversation.
+    """
     if not talk["first"] <= talk["last"] <= talk["turns"]:
         findings.add(
             "out-of-range",
@@ -49,13 +54,15 @@ def talk_prompts(kind: str, talk: Talk, findings: Findings, path: str) -> list[P
 
 
 def _turn(name: str, talk: Talk) -> TurnEntry:
+    """The prompt for the turn ``talk["last"]``, with the id ``name``."""
     return {"id": name, "messages": [{"role": "user", "content": _question(talk["last"])}], "talk": talk}
 
 
 def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[Message]:
     """The conversation up to the question of turn ``talk["last"]``, shortened to fit into ``context`` tokens.
 
-    A later turn's messages begin with those of an earlier one. Raises ValueError if not all turns fit.
+    None: no limit. ``output_tokens`` is the room for the answer. A later turn's messages begin with those of an earlier
+    one. Raises ValueError if not all turns fit.
     """
     characters = CHARACTERS_A_TOKEN * talk["tokens"]
     if context is not None:
@@ -97,6 +104,7 @@ def _up_to(sentences: Iterator[str], characters: float) -> list[str]:
 
 
 def _question(turn: int) -> str:
+    """The question at the end of a turn."""
     return f"That is part {turn}. {_QUESTIONS[turn % len(_QUESTIONS)]}"
 
 

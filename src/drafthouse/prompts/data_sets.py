@@ -12,21 +12,22 @@ from pathlib import Path
 from ..core.errors import one_problem
 from ..core.files import replace_file
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 60.0  # longest wait for the server
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A prompt file to download: ``size`` in bytes, ``file`` its local name, ``form`` its `--dataset-format`."""
+    """A prompt file to download."""
 
-    url: str
+    url: str  # with the pinned commit
     sha256: str
-    size: int
-    file: str
-    form: str
+    size: int  # in bytes
+    file: str  # its local name
+    form: str  # its `--dataset-format`
     licence: str
 
 
+#: The data sets by the name that users give.
 DATA_SETS = {
     # Read 2026-11-22.
     "spec-bench": DataSet(
@@ -70,6 +71,7 @@ def add(data_set: DataSet, folder: Path) -> tuple[Path, bool]:
 
 
 def _fetched(data_set: DataSet) -> bytes:
+    """The content at the data set's address, unchecked. Raises DrafthouseError if the download fails."""
     try:
         # urlopen uses the proxies of the environment.
         with urllib.request.urlopen(data_set.url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 (a constant address)

@@ -27,7 +27,11 @@ def fill(suite: Suite, context: int | None = None) -> Suite:
     problems: list[Problem] = []
     kinds: dict[str, Kind] = {}
     for kind, entry in suite["kinds"].items():
-        prompts = [_filled_prompt(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]
+        prompts = []
+        for prompt in entry["prompts"]:
+            output_tokens = prompt.get("output_tokens", entry["output_tokens"])
+            where = f"suite {suite['name']}: {prompt['id']}"
+            prompts.append(_filled_prompt(prompt, output_tokens, context, problems, where))
         kinds[kind] = {**entry, "prompts": prompts}
     if problems:
         raise DrafthouseError(problems)
@@ -35,32 +39,45 @@ def fill(suite: Suite, context: int | None = None) -> Suite:
 
 
 def _filled_prompt(
-    prompt: PromptEntry,
-    entry: Kind,
-    context: int | None,
-    problems: list[Problem],
-    suite: Suite,
+    prompt: PromptEntry, output_tokens: int, context: int | None, problems: list[Problem], where: str
 ) -> PromptEntry:
-    """The prompt with its generated text or conversation; adds a problem if that does not fit."""
-    output_tokens = prompt.get("output_tokens", entry["output_tokens"])
+    """The prompt with its generated conversation or text, unchanged if it has neither.
+
+    Adds a problem with the place ``where`` if the text does not fit into ``context`` with ``output_tokens``.
+    """
     if "talk" in prompt:
-        talk = cast("TurnEntry", prompt)["talk"]
-        try:
-            return {**prompt, "messages": talk_messages(talk, context, output_tokens)}
-        except ValueError as error:
-            if talk["last"] > talk["first"]:
-                return {**prompt}  # only the first turn reports the problem, which all turns of a kind have
+        return _with_conversation(prompt, output_tokens, context, problems, where)
+    if "long" in prompt:
+        return _with_long_text(prompt, output_tokens, context, problems, where)
+    return {**prompt}
+
+
+def _with_conversation(
+    prompt: PromptEntry, output_tokens: int, context: int | None, problems: list[Problem], where: str
+) -> PromptEntry:
+    """The prompt of a turn with the earlier turns; without them if they do not fit (see `_filled_prompt`)."""
+    talk = cast("TurnEntry", prompt)["talk"]
+    try:
+        return {**prompt, "messages": talk_messages(talk, context, output_tokens)}
+    except ValueError as error:
+        # Only the first turn reports the problem, which all turns of a kind have.
+        if talk["last"] == talk["first"]:
             problems.append(
                 Problem(
                     "context-too-short",
                     f"a context of {context} tokens: {error}",
                     f"room for {FEWEST_A_TURN} tokens a turn or more",
                     "give the profile a longer context, or the conversation fewer turns, or leave this suite out",
-                    f"suite {suite['name']}: {prompt['id']}",
+                    where,
                 )
             )
-    if "long" not in prompt:
-        return {**prompt}
+    return {**prompt}
+
+
+def _with_long_text(
+    prompt: PromptEntry, output_tokens: int, context: int | None, problems: list[Problem], where: str
+) -> PromptEntry:
+    """The prompt with its long text in the last message (see `_filled_prompt`)."""
     long = prompt["long"]
     *before, last = prompt["messages"]
     characters = CHARACTERS_A_TOKEN * long["tokens"]
@@ -73,7 +90,7 @@ def _filled_prompt(
                     f"a context of {context} tokens: room for a text of {max(room, 0)}",
                     f"room for {FEWEST_TOKENS} or more",
                     "give the profile a longer context, or leave this suite out",
-                    f"suite {suite['name']}: {prompt['id']}",
+                    where,
                 )
             )
         characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)

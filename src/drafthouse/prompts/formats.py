@@ -8,7 +8,7 @@
 | `spec-bench` | `{"question_id": 1, "category": "...", "turns": ["..."]}`: question.jsonl of Spec-Bench and MT-bench |
 | `text` | a line of plain text |
 
-A JSON file has one object per line, or one list of objects. Pure; `loader.py` reads the file.
+A JSON file has one object per line, or one list of objects. `loader.py` reads the file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FORMATS = (SUITE, MESSAGES, CUSTOM, SHAREGPT, SPEC_BENCH, TEXT)
 _FORM_OF_KEY = {"messages": MESSAGES, "conversations": SHAREGPT, "turns": SPEC_BENCH, "prompt": CUSTOM}
 _KEY_OF_FORM = {form: key for key, form in _FORM_OF_KEY.items()}
 _KEYS_NEEDED = "one of the keys " + ", ".join(f"'{key}'" for key in _FORM_OF_KEY)
-_LONGEST_KIND = 80
+_LONGEST_KIND = 80  # characters of a kind's name
 
 # Shape of an entry of `messages`.
 _LINE = shape_of(Line)
@@ -55,11 +55,11 @@ Foreign = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Entry:
-    """An item of a file: its JSON value, its number from 1, and its place, "line 3" or "entry 3"."""
+    """An item of a file."""
 
-    place: str
-    number: int
-    data: Any
+    place: str  # for messages: "line 3" or "entry 3"
+    number: int  # from 1
+    data: Any  # its JSON value
 
 
 @dataclass
@@ -67,14 +67,14 @@ class _Reading:
     """The prompts of a file while it is read, and the problems with it."""
 
     findings: Findings
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    ids: set[str] = field(default_factory=set)
-    texts: set[str] = field(default_factory=set)
+    kinds: dict[str, Kind] = field(default_factory=dict)  # the prompts by kind
+    ids: set[str] = field(default_factory=set)  # of the prompts
+    texts: set[str] = field(default_factory=set)  # the messages of the prompts, to recognise equal ones
+    #: How many entries were left out or shortened, by the message for the user ("{}" is the count).
     left_out: dict[str, int] = field(default_factory=dict)
-    """How many entries were left out or shortened, by the message for the user ("{}" is the count)."""
 
     def add_prompt(self, kind: str, prompt_id: str, messages: list[Message], output_tokens: int | None = None) -> None:
-        """Add a prompt, or count it in ``left_out`` if an earlier prompt has the same messages."""
+        """Add a prompt with a unique id, or count it in ``left_out`` if an earlier prompt has the same messages."""
         text = json.dumps(messages)
         if text in self.texts:
             self.count_left_out("{} left out: the same as an earlier one")
@@ -131,7 +131,10 @@ def json_lines(text: str, findings: Findings) -> list[Entry]:
 
 
 def _json_entries(text: str, findings: Findings) -> list[Entry]:
-    """The entries of a JSON file: the items of its list, its lines, or its only object."""
+    """The entries of a JSON file: the items of its list, its lines, or its only object.
+
+    Adds a problem for each line that is not JSON if another one is an object, else one for a file that is not JSON.
+    """
     line_findings = Findings(findings.file)
     if text.lstrip()[:1] != "[":
         entries = json_lines(text, line_findings)
@@ -141,8 +144,13 @@ def _json_entries(text: str, findings: Findings) -> list[Entry]:
     try:
         data = json_of(text)
     except BadDocument as error:
-        needed, do = "a list of objects, or one object a line", "correct it at that place"
-        findings.add("file-malformed", "", f"no JSON ({error.why})", needed, do)
+        findings.add(
+            "file-malformed",
+            "",
+            f"no JSON ({error.why})",
+            "a list of objects, or one object a line",
+            "correct it at that place",
+        )
         return []
     if not isinstance(data, list):
         data = [data]
@@ -208,6 +216,7 @@ def read_prompts(text: str, name: str, where: str, form: str | None = None) -> S
 
 
 def _add_unknown_format(entries: list[Entry], findings: Findings) -> None:
+    """Add the problem that no entry has a known key, at the first entry; without entries there is another problem."""
     if not entries:
         return
     data = entries[0].data
@@ -225,7 +234,8 @@ def _add_unknown_format(entries: list[Entry], findings: Findings) -> None:
 
 def _read_entry(entry: Entry, form: str, reading: _Reading) -> None:
     """Add the prompt of an entry of the format ``form``, or the problem with the entry."""
-    data, key = entry.data, _KEY_OF_FORM[form]
+    data = entry.data
+    key = _KEY_OF_FORM[form]
     if _has_other_format(entry, form, reading.findings):
         return
     if isinstance(data, Mapping) and key in data:
@@ -241,12 +251,18 @@ def _has_other_format(entry: Entry, form: str, findings: Findings) -> bool:
         return False
     other = _form_of(data)
     if other:
-        advice = "one format in a file", "move the entries of the other format to a file of their own"
-        findings.add("prompt-format", entry.place, f"an entry of the format {other} in a file of {form}", *advice)
+        findings.add(
+            "prompt-format",
+            entry.place,
+            f"an entry of the format {other} in a file of {form}",
+            "one format in a file",
+            "move the entries of the other format to a file of their own",
+        )
     return other is not None
 
 
 def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
+    """Add the prompt of an entry of `custom`, or the problem with the entry."""
     tokens = data.get("output_tokens")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         reading.add_wrong_type(
@@ -258,6 +274,7 @@ def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
 
 
 def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
+    """Add the first human turn of an entry of `sharegpt`, with the system messages before it, or the problem."""
     turns = data["conversations"]
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         reading.add_wrong_type(f"{entry.place}.conversations", turns, "a list of turns", "correct the entry")
@@ -280,7 +297,9 @@ def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
 
 
 def _read_spec_bench(entry: Entry, data: Foreign, reading: _Reading) -> None:
-    turns, kind = data["turns"], data.get("category", DEFAULT_KIND)
+    """Add the first turn of an entry of `spec-bench`, whose category is the kind, or the problem with the entry."""
+    turns = data["turns"]
+    kind = data.get("category", DEFAULT_KIND)
     if not isinstance(turns, list) or not turns:
         reading.add_wrong_type(f"{entry.place}.turns", turns, "a list with one turn or more", "correct the entry")
         return
@@ -321,6 +340,7 @@ def _read_text(text: str, reading: _Reading, *, guessed: bool) -> None:
 
 
 def _json_or_none(text: str) -> object:
+    """The value of a JSON text; None if it is none."""
     try:
         return json_of(text)
     except BadDocument:
@@ -336,6 +356,7 @@ def _is_text(value: object, path: str, reading: _Reading) -> TypeGuard[str]:
 
 
 def _user_messages(text: str) -> list[Message]:
+    """A text as the only message, of the user."""
     return [{"role": "user", "content": text}]
 
 
@@ -350,9 +371,11 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
     first problems, in the order of the lines.
     """
     kinds: dict[str, Kind] = {}
-    had_problems, where = len(findings.problems), findings.file
+    had_problems = bool(findings.problems)
+    where = findings.file
     for entry in entries:
-        data, place = entry.data, entry.place
+        data = entry.data
+        place = entry.place
         problems_before = len(findings.problems)
         if not _has_other_format(entry, MESSAGES, findings) and check(data, _LINE, findings, place):
             check_messages(data["messages"], f"{place}.messages", findings)
@@ -371,7 +394,7 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
             if "tool_choice" in line:
                 prompt["request"] = {**prompt.get("request", {}), "tool_choice": line["tool_choice"]}
             of_kind["prompts"].append(prompt)
-    if had_problems:
+    if had_problems:  # those of parsing are of any line
         findings.problems.sort(key=lambda problem: _line_number(problem.where))
     if not kinds and not findings.problems:
         findings.add("no-prompts", "", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
@@ -381,11 +404,13 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
 
 
 def _line_number(where: str) -> int:
+    """The number of the line or entry in a problem's place; 0 without one."""
     match = re.search(r": (?:line|entry) (\d+)", where)
     return int(match[1]) if match else 0
 
 
 def _check_line(data: Line, findings: Findings, path: str) -> None:
+    """Add the problems of a line beside those of its messages."""
     problems_before = len(findings.problems)
     check_id(data.get("id", ""), findings, path)
     check_request_fields(data, findings, path)

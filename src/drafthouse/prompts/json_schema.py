@@ -39,10 +39,12 @@ def read_json(text: str) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's parser would accept."""
     raise ValueError(f"no JSON: {name}")
 
 
 def _ends_too_early(error: json.JSONDecodeError) -> bool:
+    """True if more text could have completed the document: it ends within a string or a literal, or between values."""
     rest = error.doc[error.pos :].rstrip()
     return error.msg.startswith("Unterminated string") or any(word.startswith(rest) for word in _LITERALS)
 
@@ -84,6 +86,7 @@ def why_not(value: object, schema: JsonSchema) -> str | None:
 
 
 def _validator(schema: JsonSchema) -> Any:
+    """A validator of jsonschema for the draft that the schema names."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415
     from jsonschema.validators import validator_for  # noqa: PLC0415
     from jsonschema_specifications import REGISTRY  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The load levels of a load sweep, which a profile calls its `ladder`: parsing, checks and the plan. Pure.
+"""The load levels of a load sweep, which a profile calls its `ladder`: parsing, checks and the plan.
 
 A ladder is closed (a level is the number of concurrent requests: one starts when another ends) or open (a level is
 the rate in requests/s: they start at random moments, no matter how many are running).
@@ -21,19 +21,23 @@ if TYPE_CHECKING:
 
 Level = TypeVar("Level", int, float)
 
+#: The kinds of load, see above.
 CLOSED, OPEN = "closed", "open"
 #: The unit of a level, by the kind of load.
 UNITS = {CLOSED: "concurrent requests", OPEN: "requests a second"}
 
 #: Default of the longest duration of a step (one level of one kind on one arm), in seconds.
 SECONDS = 30.0
-#: Default precision at which a step ends early: half the 95 % interval of the TPOT as a fraction of its median.
+#: Default precision at which a step ends early: half the 95 % interval of the time per output token (TPOT), as a
+#: fraction of its median.
 NARROW = 0.03
 #: Default number of the experiment's rounds that measure the ladder too.
 ROUNDS = 2
 
+# The keys of `LadderWishes` that give the levels.
 _LEVEL_KEYS: tuple[Literal["levels", "to", "rates"], ...] = ("levels", "to", "rates")
 
+# The shape of its key `limits`, in ms.
 _LIMITS = Map(dict.fromkeys(("ttft_ms", "tpot_ms"), Value(float, low=0.1)))
 
 
@@ -46,23 +50,23 @@ class LadderWishes(TypedDict):
     contexts: NotRequired[list[Count]]  # tokens; each kind is measured behind a text of each of these lengths
     seconds: NotRequired[Annotated[float, {"low": 1}]]  # longest duration of a step, see `SECONDS`
     narrow: NotRequired[Annotated[float, {"low": 0.001, "high": 1}]]  # precision that ends a step, see `NARROW`
-    kinds: NotRequired[list[str]]
+    kinds: NotRequired[list[str]]  # prompt kinds; without them those of the experiment
     limits: NotRequired[Annotated[dict[str, float], _LIMITS]]  # longest TTFT and TPOT of a user, in ms
-    rounds: NotRequired[Annotated[int, {"low": 1, "high": 1_000}]]
+    rounds: NotRequired[Annotated[int, {"low": 1, "high": 1_000}]]  # see `ROUNDS`
 
 
 class PlannedLadder(TypedDict):
-    """A ladder with all defaults filled in; ``load`` is `CLOSED` or `OPEN`, ``unit`` that of ``levels``."""
+    """A ladder with all defaults filled in."""
 
-    load: str
-    unit: str
-    levels: list[float]
-    seconds: float
-    narrow: float
-    kinds: list[str]
-    limits: dict[str, float]
-    rounds: int
-    # Only where the profile asks for contexts: the key of kept results must not change.
+    load: str  # `CLOSED` or `OPEN`
+    unit: str  # the unit of the levels
+    levels: list[float]  # ascending
+    seconds: float  # longest duration of a step
+    narrow: float  # precision that ends a step, see `NARROW`
+    kinds: list[str]  # prompt kinds; empty: all that are not sent once only
+    limits: dict[str, float]  # longest TTFT and TPOT of a user, in ms; empty: none
+    rounds: int  # the experiment's rounds that measure the ladder too
+    # In tokens. Only where the profile asks for contexts: the key of kept results must not change.
     contexts: NotRequired[list[int]]
 
 
@@ -82,7 +86,8 @@ def read_levels(text: str) -> list[int]:
     if colon:
         if word != "to":
             raise ValueError(f"'{text}' is neither 1,2,4 nor to:16")
-        return doubled(_checked_levels([_integer(number)])[0])
+        (highest,) = _checked_levels([_integer(number)])
+        return doubled(highest)
     return _checked_levels(list(map(_integer, text.split(","))))
 
 
@@ -96,6 +101,7 @@ def read_rates(text: str) -> list[float]:
 
 
 def _integer(text: str) -> int:
+    """The whole number in a text. Raises ValueError with a message for the user."""
     try:
         return int(text)
     except ValueError as error:
@@ -103,7 +109,7 @@ def _integer(text: str) -> int:
 
 
 def _checked_levels(levels: list[Level]) -> list[Level]:
-    """The levels if each is above 0 and above the one before. Raises ValueError."""
+    """The levels, if each is above 0 and above the one before. Raises ValueError otherwise."""
     # `not a < b` instead of `a >= b` refuses NaN too.
     if any(not 0 < level < float("inf") for level in levels):
         raise ValueError(f"{_listed(levels)}: each must be above 0")
@@ -122,7 +128,7 @@ def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
 
 
 def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available: Sequence[str]) -> None:
-    """Add to ``findings`` each of ``kinds`` that is not ``available`` in the profile's suites."""
+    """Add to ``findings`` each of ``kinds`` that is not among the ``available`` ones, if there are any."""
     for index, kind in enumerate(kinds):
         if available and kind not in available:
             findings.add(
@@ -158,8 +164,9 @@ def check_ladder(findings: Findings, ladder: LadderWishes, experiment_rounds: in
 
 
 def _check_order(findings: Findings, where: str, levels: object) -> None:
+    """Add a problem for an empty list, or for levels that do not ascend."""
     if not isinstance(levels, list):
-        return
+        return  # the key `to` has one number
     if not levels:
         findings.add("empty-value", where, "an empty list", "one level or more", "write it like [1, 2, 4, 8]")
         return
@@ -179,7 +186,8 @@ def check_room(findings: Findings, ladder: LadderWishes | None, option: str, roo
     """
     if ladder is None or ("levels" not in ladder and "to" not in ladder):
         return
-    highest = max(levels_of(ladder)[1], default=0)
+    _load, levels = levels_of(ladder)
+    highest = max(levels, default=0)
     if room is None or room < highest:
         findings.add(
             "too-few-sequences",
@@ -232,4 +240,5 @@ def longest_s(ladder: PlannedLadder, kinds: int, arms: int) -> float:
 
 
 def _listed(levels: Sequence[float]) -> str:
+    """The levels in a sentence."""
     return ", ".join(map(shown_level, levels))

@@ -22,8 +22,10 @@ from .suites import check_suite
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import AskFields, Suite
 
-#: Limits of a prompt file, in bytes and lines; the largest common one, ShareGPT's, has 700 MB.
-MOST_BYTES, MOST_LINES = 1024 * MIB, 1_000_000
+#: The largest prompt file, in bytes; the largest common one, ShareGPT's, has 700 MB.
+MOST_BYTES = 1024 * MIB
+#: The most lines of a prompt file.
+MOST_LINES = 1_000_000
 
 _YAML = (".yml", ".yaml")
 _JSON = (".json", ".jsonl")
@@ -39,12 +41,14 @@ def load_suite(
     full length; otherwise call `fill.fill` with the context. Without ``with_files`` the prompts in a kind's `file` are
     left out. Raises DrafthouseError if the file does not exist, cannot be read, or contains no prompts.
     """
-    path, suite_path = Path(name), folder / f"{name}.yml"
+    path = Path(name)
+    suite_path = folder / f"{name}.yml"
     is_file_name = path.suffix or path.name != name
     if not is_file_name and (suite_path.is_file() or not path.is_file()):
         path = suite_path
 
     def parsed() -> Suite:
+        """The checked suite, before its long texts are generated."""
         text = _text_of(path, name, folder)
         if _is_yaml(text, path, form):
             suite = _suite_of_yaml(text, path, with_files)
@@ -53,6 +57,7 @@ def load_suite(
         _check_schemas(suite, str(path))
         return suite
 
+    # The files that a suite may depend on: if one of them changes, the suite is parsed again.
     files = [path, *sorted(path.parent.glob("prompts/*.jsonl"))]
     suite = parsed_once(("suite", path, form, with_files), files, parsed)
     return fill(suite) if filled else suite
@@ -84,7 +89,15 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
 
 
 def _is_yaml(text: str, path: Path, form: str | None) -> bool:
-    """True if a file is a suite in YAML. Its suffix decides if the content may be YAML or plain text."""
+    """True if a file is a suite in YAML.
+
+    The first case that applies decides:
+
+    - a ``form`` that the user gave;
+    - content with a suite's keys: True;
+    - a file named like JSON that is not JSON: DrafthouseError;
+    - else the suffix, unless the content is JSON of a known format.
+    """
     if form is not None:
         return form == SUITE
     if is_suite(text):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..core.schema import Findings
 
 if TYPE_CHECKING:
-    from drafthouse.prompts.suite_types import PromptEntry
+    from drafthouse.prompts.suite_types import Long, PromptEntry
 
 #: Placeholder in a prompt that the long text replaces.
 MARK = "{long_text}"
@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 
 class Chooser:
-    """Pseudo-random choices from SHA-256 of a seed and the number of choices made before."""
+    """Pseudo-random choices from SHA-256 of a seed and the number of the choice, so their order matters."""
 
     def __init__(self, *seed: object) -> None:
         self.seed = ":".join(map(str, seed))
@@ -52,7 +52,7 @@ class Chooser:
 
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
            "November", "December")  # fmt: skip
-_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # of each month
 _WEATHER = (
     "Fog until the late morning, then a weak sun",
     "A clear and windless day, warmer than the season would have it",
@@ -165,16 +165,20 @@ _SENTENCES = (
 
 def days(seed: int, setting: str = "harbour") -> Iterator[str]:
     """Yield the days of a logbook without end, each a paragraph of about 60 words."""
-    choose, words = Chooser("days", seed, setting), _SETTINGS[setting]
-    month, day = choose.number(12), choose.number(28)
+    choose = Chooser("days", seed, setting)
+    words = _SETTINGS[setting]
+    month = choose.number(12)  # from 0
+    day = choose.number(28)
     recent: list[str] = []
     while True:
         day += 1 + choose.number(3)
         if day > _DAYS[month]:
-            month, day = (month + 1) % 12, day - _DAYS[month]
+            day -= _DAYS[month]
+            month = (month + 1) % 12
         # The last 40 sentences are not repeated, and a day uses each form of sentence once.
         weather = choose.one([weather for weather in _WEATHER if weather not in recent])
-        unused_forms, sentences = list(_SENTENCES), list[str]()
+        unused_forms = list(_SENTENCES)
+        sentences: list[str] = []
         while len(sentences) < 4:
             form = choose.one(unused_forms)
             sentence = _sentence(choose, words, form)
@@ -186,7 +190,9 @@ def days(seed: int, setting: str = "harbour") -> Iterator[str]:
 
 
 def _sentence(choose: Chooser, words: Mapping[str, Sequence[str]], form: str) -> str:
-    who, who2 = choose.one(_WHO), choose.one(_WHO)
+    """A sentence of a form, filled with chosen words; ``words`` are those of the setting."""
+    who = choose.one(_WHO)
+    who2 = choose.one(_WHO)
     picked = {name: choose.one(words[name]) for name in ("thing", "goods", "comer", "place")}
     if who2 == who:
         who2 = "a stranger"
@@ -197,7 +203,8 @@ def _sentence(choose: Chooser, words: Mapping[str, Sequence[str]], form: str) ->
 
 def passage(seed: int, setting: str) -> str:
     """The first day of a logbook without its date, as a short text to copy or summarise."""
-    return next(days(seed, setting)).partition(". ")[2]
+    _date, _, text = next(days(seed, setting)).partition(". ")
+    return text
 
 
 @functools.lru_cache(maxsize=64)  # texts of about 40 kB; every resolve in a process needs the same ones
@@ -211,8 +218,10 @@ def long_text(
 ) -> str:
     """A logbook of whole days with at most ``characters`` characters.
 
-    ``needle`` is a paragraph after the fraction ``depth`` of the days. Days that contain ``without`` are skipped.
+    ``needle`` is a paragraph after the fraction ``depth`` of the days, None for none. Days that contain ``without`` are
+    skipped, unless that is "".
     """
+    # Paragraphs are separated by two characters.
     room = characters - len(_SETTINGS[setting]["title"][0]) - 2
     if needle:
         room -= len(needle) + 2
@@ -233,7 +242,7 @@ def long_text(
 
 
 def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
-    """Add to ``findings`` the problems of a prompt's `long:`; its shape and messages have been checked already."""
+    """Add to ``findings`` the problems of a prompt's `long:`; the prompt's shape and messages are checked already."""
     marks = 0
     if prompt["messages"]:
         content = prompt["messages"][-1]["content"]
@@ -258,6 +267,15 @@ def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
             "once",
             f"write {MARK} where the text goes",
         )
+    _check_expected_words(prompt, long, findings, path)
+    if "depth" in long and "needle" not in long:
+        findings.add(
+            "missing-key", f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key"
+        )
+
+
+def _check_expected_words(prompt: PromptEntry, long: Long, findings: Findings, path: str) -> None:
+    """Add a problem for expected words that the needle lacks, or that a logbook may have without it."""
     expected = (prompt.get("expect") or {}).get("contains", "")
     if "needle" in long and expected.casefold() not in long["needle"].casefold():
         findings.add(
@@ -274,8 +292,4 @@ def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
             f"'{expected}'",
             "words that only the needle has",
             "choose a number or a name",
-        )
-    if "depth" in long and "needle" not in long:
-        findings.add(
-            "missing-key", f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key"
         )

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _TRIES = 500
 #: Distance between the passage numbers of two consecutive seeds, so that their passages differ.
 _PER_SEED = 1_000_000
-#: Tokens of the synthetic long texts, like the shortest texts of the suites, which fit most contexts.
-_LONG_TOKENS = 3000
-_NEEDLE_TOKENS = 2000
+# Tokens of the synthetic long texts, like the shortest texts of the suites, which fit most contexts.
+_LONG_TOKENS = 3000  # of a text to summarise
+_NEEDLE_TOKENS = 2000  # of a text with a needle
 
 _SUMMARY_QUESTIONS = (
     "Summarise the following text in two sentences:",
@@ -101,6 +101,10 @@ _SCHEMA: JsonSchema = {
 }
 
 
+# Each of these functions makes a prompt of one form. ``number`` is the seed of the passage in it; forms without a
+# passage ignore it.
+
+
 def _summarise(choose: Chooser, number: int) -> Ask:
     text = " ".join(day.partition(". ")[2] for day in itertools.islice(days(number, choose.one(SETTINGS)), 2))
     return _ask(f"{choose.one(_SUMMARY_QUESTIONS)}\n\n{text}")
@@ -112,6 +116,7 @@ def _summarise_long(choose: Chooser, number: int) -> Ask:
 
 
 def _math(choose: Chooser, number: int) -> Ask:
+    """A word problem with two different persons, and numbers with p < q < n < m."""
     a = choose.number(len(_NAMES))
     b = (a + 1 + choose.number(len(_NAMES) - 1)) % len(_NAMES)
     numbers = {"p": 2 + choose.number(12), "q": 14 + choose.number(20), "n": 60 + choose.number(90)}
@@ -132,6 +137,7 @@ def _json_form(choose: Chooser, number: int) -> Ask:
 
 
 def _tool_call(choose: Chooser, number: int) -> Ask:
+    """A question that one of the suite's tools answers, with two different cities."""
     tool = choose.one(sorted(_CALL_REQUESTS))
     city = choose.number(len(_CITIES))
     other = (city + 1 + choose.number(len(_CITIES) - 1)) % len(_CITIES)
@@ -149,20 +155,30 @@ def _tool_call(choose: Chooser, number: int) -> Ask:
 
 
 def _needle(choose: Chooser, number: int) -> Ask:
+    """A logbook with a hidden number, and the question for it."""
     hidden = str(2000 + choose.number(7000))
     needle, question = choose.one(_FACTS_AND_QUESTIONS)
-    thing, depth = choose.one(_LOST_THINGS), choose.number(100) / 100
-    characters = int(CHARACTERS_A_TOKEN * _NEEDLE_TOKENS)
-    text = long_text(characters, number, choose.one(SETTINGS), needle.format(what=thing, n=hidden), depth, hidden)
+    thing = choose.one(_LOST_THINGS)
+    depth = choose.number(100) / 100
+    text = long_text(
+        int(CHARACTERS_A_TOKEN * _NEEDLE_TOKENS),
+        number,
+        setting=choose.one(SETTINGS),
+        needle=needle.format(what=thing, n=hidden),
+        depth=depth,
+        without=hidden,
+    )
     ask = _ask(f"{text}\n\n{question.format(what=thing)} Answer with the number alone.")
     return {**ask, "expect": {"contains": hidden}}
 
 
 def _ask(text: str) -> Ask:
+    """A prompt of one user message."""
     return {"messages": [{"role": "user", "content": text}]}
 
 
 def _ask_maker(text_of_form: Callable[[Chooser, int], str]) -> Callable[[Chooser, int], Ask]:
+    """A function that makes a prompt, from one that makes its text."""
     return lambda choose, number: _ask(text_of_form(choose, number))
 
 
@@ -184,7 +200,7 @@ def more_prompts(form: str, seed: int) -> Iterator[Ask]:
     """Yield prompts of a form, without ids and no two equal, until the form is exhausted."""
     choose = Chooser("more", form, seed)
     texts: set[str] = set()
-    number = last_new = (seed + 1) * _PER_SEED
+    number = last_new = (seed + 1) * _PER_SEED  # passage numbers: the current one, and that of the last new prompt
     while number - last_new < _TRIES:
         number += 1
         ask = _FORMS[form](choose, number)
@@ -200,10 +216,11 @@ def add_synthetic(
 ) -> dict[str, int]:
     """Add synthetic prompts to ``kinds`` until they have ``number`` in all; return how many were added to each kind.
 
-    The kind with the fewest prompts is next. ``forms`` has the form of each kind that may grow. No prompt equals one
-    of any kind. When all forms are exhausted, the total stays below ``number``.
+    The kind with the fewest prompts is next. ``forms`` has the form of each kind that may grow. No added prompt equals
+    another prompt of any kind. When all forms are exhausted, the total stays below ``number``.
     """
-    messages_seen, ids = set(), set()
+    messages_seen: set[str] = set()
+    ids: set[str] = set()
     for prompt in itertools.chain.from_iterable(kinds.values()):
         messages_seen.add(_messages_key(prompt))
         ids.add(prompt["id"])
@@ -212,7 +229,7 @@ def add_synthetic(
     added: dict[str, int] = {}
     missing_count = number - sum(map(len, kinds.values()))
     while missing_count > 0 and sources:
-        kind = min(sources, key=lambda one: len(kinds[one]))
+        kind = min(sources, key=lambda name: len(kinds[name]))
         ask = next((ask for ask in sources[kind] if _messages_key(ask) not in messages_seen), None)
         if ask is None:
             del sources[kind]
@@ -233,4 +250,5 @@ def add_synthetic(
 
 
 def _messages_key(prompt: Ask) -> str:
+    """The messages of a prompt as a text, to recognise equal ones."""
     return repr(prompt["messages"])

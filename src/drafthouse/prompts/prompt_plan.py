@@ -1,4 +1,4 @@
-"""The prompts of each round of an experiment: anchors are sent in every round, fresh prompts in one round only. Pure.
+"""The prompts of each round of an experiment: anchors are sent in every round, fresh prompts in one round only.
 
 A round starts the server of each arm anew and sends both arms the same prompts. The repeated anchors show how much the
 speed varies between server starts.
@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypedDict
 
-#: Anchors of a round, and fresh prompts of each of the first rounds.
-ANCHORS, FRESH = 6, 10
+#: Default number of anchors.
+ANCHORS = 6
+#: Default number of fresh prompts of each of the first rounds.
+FRESH = 10
 #: Fresh prompts of a later round: "many" if most of the variance is between prompts, else "few".
 FRESH_LATER = {"many": 20, "few": 4}
 #: Prompts of each kind that is not declared.
@@ -32,7 +34,7 @@ FIRST_ROUNDS = 2
 class PlannedPrompts(TypedDict):
     """Numbers of prompts of a step (one server start of an arm)."""
 
-    anchors: int
+    anchors: int  # prompts that every round sends
     fresh: list[int]  # fresh prompts of each round, up to the step's own
     others: int  # prompts of each kind that is not declared
     gates_at_once: int  # concurrent requests for prompts that only a gate checks
@@ -40,10 +42,10 @@ class PlannedPrompts(TypedDict):
 
 @dataclass(frozen=True)
 class Asking:
-    """`PlannedPrompts` of a step with the declared ``kinds`` (empty: all kinds without a gate)."""
+    """The `PlannedPrompts` of a step, with the declared kinds."""
 
-    kinds: tuple[str, ...]
-    anchors: int
+    kinds: tuple[str, ...]  # the declared kinds; empty: all kinds without a gate
+    anchors: int  # this and the next fields as in `PlannedPrompts`
     fresh: tuple[int, ...]
     others: int
     gates_at_once: int = 1
@@ -60,7 +62,8 @@ class TimedPrompt(NamedTuple):
 def prompt_order(sizes: Mapping[str, int], temperatures: Mapping[str, Sequence[float]]) -> list[TimedPrompt]:
     """All prompts of the declared kinds in the order that the module's docstring describes.
 
-    ``sizes``: number of prompts by kind. Neighbours in a file are often alike, hence the shuffle; its seed is the name.
+    ``sizes``: number of prompts by kind; ``temperatures``: those at which the prompts of a kind are sent in turn.
+    Neighbours in a file are often alike, hence the shuffle; its seed is the kind's name.
     """
     indexes_by_kind = {}
     for kind, size in sizes.items():
@@ -80,7 +83,8 @@ def round_prompts(order: Sequence[TimedPrompt], asking: Asking, number: int) -> 
 
     ``order``: all prompts, from `prompt_order`.
     """
-    anchors, fresh = order[: asking.anchors], order[asking.anchors :]
+    anchors = order[: asking.anchors]
+    fresh = order[asking.anchors :]
     counts = fresh_counts(len(fresh), asking.fresh)
     start = sum(counts[: number - 1])
     return spread(anchors, fresh[start : start + counts[number - 1]])
@@ -103,7 +107,7 @@ def fresh_counts(available: int, wanted: Sequence[int]) -> list[int]:
 def spread(anchors: Sequence[TimedPrompt], fresh: Sequence[TimedPrompt]) -> list[TimedPrompt]:
     """The fresh prompts with the anchors between them at even distances."""
     prompts: list[TimedPrompt] = []
-    start = 0  # of the fresh prompts before the next anchor, which is in the middle of its share
+    start = 0  # index of the first fresh prompt before the next anchor, which is in the middle of its share
     for anchor_number, anchor in enumerate(anchors):
         end = round((anchor_number + 0.5) * len(fresh) / len(anchors))
         prompts += [*fresh[start:end], anchor]

@@ -13,6 +13,7 @@ from ..core.errors import one_problem
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Suite
 
+#: The folder of these files, below Drafthouse's folder on the box.
 FOLDER = "suites"
 
 
@@ -30,7 +31,7 @@ def suites_file(home: str, suites: Mapping[str, Any]) -> str:
 
 
 def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
-    """The suites ``names`` of a file, in that order. Raises DrafthouseError if the hash in its name does not match."""
+    """The suites ``names`` of a file, in that order. Raises DrafthouseError if it is unreadable or not as hashed."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -44,4 +45,5 @@ def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
 
 
 def _hash(text: str) -> str:
+    """The first 16 hex digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

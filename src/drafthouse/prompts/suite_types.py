@@ -24,18 +24,18 @@ class Message(TypedDict):
 
     role: Annotated[str, {"choices": _ROLES}]
     content: Any
-    name: NotRequired[str]
-    tool_calls: NotRequired[Annotated[list[Any], Anything()]]
-    tool_call_id: NotRequired[str]
+    name: NotRequired[str]  # of the speaker
+    tool_calls: NotRequired[Annotated[list[Any], Anything()]]  # of an assistant's message
+    tool_call_id: NotRequired[str]  # the call that a tool's message answers
 
 
 class ToolFunction(TypedDict):
-    """A function that the model may call in its answer."""
+    """A function that the model may call in its answer, in the form of OpenAI's API."""
 
     name: str
     description: NotRequired[str]
-    parameters: NotRequired[JsonSchema]
-    strict: NotRequired[bool]
+    parameters: NotRequired[JsonSchema]  # that the arguments of a call must match
+    strict: NotRequired[bool]  # True: the server makes sure that they do
 
 
 class Tool(TypedDict):
@@ -46,12 +46,12 @@ class Tool(TypedDict):
 
 
 class NamedSchema(TypedDict):
-    """The JSON schema that an answer must match, with its name."""
+    """The JSON schema that an answer must match, in the form of OpenAI's API."""
 
-    name: str
+    name: str  # of the schema
     description: NotRequired[str]
     schema: JsonSchema
-    strict: NotRequired[bool]
+    strict: NotRequired[bool]  # True: the server makes sure that the answer matches
 
 
 class ResponseFormat(TypedDict):
@@ -62,10 +62,10 @@ class ResponseFormat(TypedDict):
 
 
 class Expect(TypedDict, total=False):
-    """A text that a right answer contains (in any case), or the tool that it calls."""
+    """What a right answer has."""
 
-    contains: str
-    tool: str
+    contains: str  # a text, whether in capitals or not
+    tool: str  # the name of the tool that the answer calls
 
 
 Again = Literal["slots", "streams", "warm"]
@@ -75,10 +75,10 @@ Again = Literal["slots", "streams", "warm"]
 class Gate(TypedDict):
     """A check that the answers to a prompt are right."""
 
-    name: str
+    name: str  # a name of `checks.py`: `JSON`, `TOOLS`, `NEEDLE`, `TALK`, or a way to repeat
     again: NotRequired[Again]  # the answers to the prompt's repeats are compared too
     contains: NotRequired[str]  # a text that an answer must contain
-    schema: NotRequired[JsonSchema]  # that an answer must match
+    schema: NotRequired[JsonSchema]  # the schema that an answer must match
     tools: NotRequired[dict[str, JsonSchema]]  # schemas of the arguments, by tool that an answer may call
     tool: NotRequired[str | None]  # the tool that an answer must call; None: any of ``tools``
 
@@ -88,7 +88,7 @@ class AskFields(TypedDict, total=False):
 
     tools: Annotated[list[Tool], List(Anything())]
     response_format: Annotated[ResponseFormat, Anything()]
-    request: RequestFields
+    request: RequestFields  # further fields
 
 
 class Ask(AskFields):
@@ -101,45 +101,39 @@ class Ask(AskFields):
 class Line(Ask):
     """A prompt of a user's JSONL file, in the format `messages`."""
 
-    id: NotRequired[str]
-    kind: NotRequired[str]
-    output_tokens: NotRequired[Count]
-    tool_choice: NotRequired[Any]
+    id: NotRequired[str]  # without one: the kind and the number of the line
+    kind: NotRequired[str]  # without one: `formats.DEFAULT_KIND`
+    output_tokens: NotRequired[Count]  # without: `formats.DEFAULT_OUTPUT_TOKENS`
+    tool_choice: NotRequired[Any]  # a field of the request
 
 
 class Long(TypedDict):
-    """A generated text of about ``tokens`` tokens; the sentence ``needle`` is at the fraction ``depth``."""
+    """A generated text, a logbook."""
 
-    tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]
+    tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]  # its length, about
     seed: Annotated[int, {"low": 0}]
-    setting: NotRequired[Literal["farm", "harbour", "station"]]
-    needle: NotRequired[str]
-    depth: NotRequired[Annotated[float, {"low": 0, "high": 1}]]
+    setting: NotRequired[Literal["farm", "harbour", "station"]]  # what the logbook is about; default: harbour
+    needle: NotRequired[str]  # a sentence that is hidden in the text
+    depth: NotRequired[Annotated[float, {"low": 0, "high": 1}]]  # its place, a fraction of the text; default: 0.5
 
 
 class Talk(TypedDict):
-    """A generated conversation of about ``tokens`` tokens.
+    """A generated conversation. The prompts of its kind are some of its turns, counted from 1."""
 
-    The prompts of its kind are the turns ``first`` to ``last``, counted from 1.
-    """
-
-    tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]
-    turns: Annotated[int, {"low": 2, "high": 200}]
-    first: Count
-    last: Count
+    tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]  # its length, about
+    turns: Annotated[int, {"low": 2, "high": 200}]  # the number of turns (question and answer)
+    first: Count  # the first turn that is a prompt
+    last: Count  # the last turn that is a prompt
     seed: Annotated[int, {"low": 0}]
-    setting: NotRequired[Literal["farm", "harbour", "station"]]
+    setting: NotRequired[Literal["farm", "harbour", "station"]]  # what the sentences are about; default: harbour
 
 
 class PromptEntry(Ask):
-    """A prompt of a suite; ``long`` describes the text that replaces `{long_text}` in its last message.
+    """A prompt of a suite."""
 
-    ``output_tokens`` overrides the kind's.
-    """
-
-    id: str
-    output_tokens: NotRequired[Count]
-    long: NotRequired[Long]
+    id: str  # unique in the suite
+    output_tokens: NotRequired[Count]  # in place of the kind's
+    long: NotRequired[Long]  # the text that replaces `{long_text}` in the last message
 
 
 class TurnEntry(PromptEntry):
@@ -149,32 +143,32 @@ class TurnEntry(PromptEntry):
 
 
 class Made(TypedDict):
-    """Short prompts to generate: their form, how many, and the seed."""
+    """Short prompts to generate."""
 
-    form: Annotated[str, {"choices": tuple(TEXTS)}]
-    number: Annotated[int, {"low": 1, "high": MOST}]
+    form: Annotated[str, {"choices": tuple(TEXTS)}]  # the kind of text, see `synthetic.py`
+    number: Annotated[int, {"low": 1, "high": MOST}]  # how many
     seed: NotRequired[Annotated[int, {"low": 0}]]
 
 
 class Kind(AskFields):
     """The prompts of one category. A file may have ``made`` or ``talk`` instead of ``prompts``."""
 
-    output_tokens: Count
+    output_tokens: Count  # the output length of its prompts
     prompts: Annotated[list[PromptEntry], {"required": False}]
-    made: NotRequired[Made]
+    made: NotRequired[Made]  # short prompts to generate
     repeat: NotRequired[Count]  # how often each prompt is sent
     temperatures: NotRequired[list[Annotated[float, {"low": 0, "high": 2}]]]  # instead of the experiment's
     more: NotRequired[str]  # form of synthetic prompts, for a measurement that needs more than the suite has
     again: NotRequired[Again]  # repeat each prompt on the same server, to compare its answers
     needs: NotRequired[list[Literal["thinking", "tools"]]]  # not sent to a server without a parser for these
-    talk: NotRequired[Talk]
+    talk: NotRequired[Talk]  # a conversation to generate
     file: NotRequired[str]  # a JSONL file with further prompts
 
 
 class Suite(TypedDict):
-    """A suite of prompts: kinds by name; ``notes`` are sentences on what was left out or added."""
+    """A suite of prompts."""
 
     name: str
     description: str
-    kinds: dict[str, Kind]
-    notes: NotRequired[list[str]]
+    kinds: dict[str, Kind]  # by name
+    notes: NotRequired[list[str]]  # sentences for the user on what was left out or added

@@ -1,4 +1,4 @@
-"""Validate suites of prompts and expand them into the prompts to send. Pure; `loader.py` reads the files.
+"""Validate suites of prompts and expand them into the prompts to send. `loader.py` reads the files.
 
 A suite is plain data: a name, a description, and kinds (categories) of prompts, each with an output length and its
 prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times; `made:` instead of prompts generates
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 #: Values of a kind's `needs:`, and the engine option that a server needs for each (`profiles/workspace.py`).
 NEEDS = {"thinking": "reasoning_parser", "tools": "tool_call_parser"}
+# The shape of a kind. `suite_types.py` cannot name the values of `more`, because `more_prompts.py` depends on it.
 _KIND = Map({**shape_of(Kind).fields, "more": Value(choices=MORE_FORMS)})
 _SUITE = Map(
     {
@@ -53,20 +54,18 @@ _SUITE = Map(
 class Prompt:
     """A prompt to send once: `repeat` is already expanded, and the fields of its kind are filled in."""
 
-    suite: str
+    suite: str  # the suite's name
     kind: str
-    id: str
+    id: str  # a repeat ends in "#" and its number
     messages: Sequence[Message]
-    output_tokens: int
+    output_tokens: int  # the output length, a limit
     tools: Sequence[Tool] | None = None
     response_format: ResponseFormat | None = None
-    extra: RequestFields | None = None
-    gate: Gate | None = None
-    temperatures: tuple[float, ...] = ()
-    """Temperatures of its kind; empty: those of the experiment."""
-    at_once: int = 0
-    """Concurrent requests of its kind; 0: the concurrency of the experiment."""
-    stream: bool = True
+    extra: RequestFields | None = None  # further fields of the request
+    gate: Gate | None = None  # the check of the answer; None: any answer is right
+    temperatures: tuple[float, ...] = ()  # those of its kind; empty: those of the experiment
+    at_once: int = 0  # concurrent requests of its kind; 0: the concurrency of the experiment
+    stream: bool = True  # False: the answer comes in one piece
 
 
 def check_suite(data: object, where: str) -> Suite:
@@ -93,7 +92,10 @@ def check_suite(data: object, where: str) -> Suite:
 
 
 def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
-    """A kind with its own prompts, or with those generated for its `made:` or `talk:`."""
+    """A kind with its own prompts, or with those generated for its `made:` or `talk:`.
+
+    Adds a problem, and gives the kind no prompts if it has none, for several of these keys, none, or an empty list.
+    """
     path = f"kinds.{kind}"
     sources = [key for key in ("made", "talk", "prompts") if key in entry]
     if len(sources) > 1:
@@ -122,6 +124,7 @@ def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
 
 
 def _check_kind(entry: Kind, path: str, findings: Findings) -> None:
+    """Add to ``findings`` the problems of a kind's fields and of each of its prompts."""
     check_request_fields(entry, findings, path)
     for index, prompt in enumerate(entry["prompts"]):
         place = f"{path}.prompts[{index}]"
@@ -169,6 +172,7 @@ def check_messages(messages: Sequence[Message], path: str, findings: Findings) -
 
 
 def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
+    """Add a problem for each prompt whose id or messages an earlier prompt has."""
     path_by_id: dict[str, str] = {}
     path_by_text: dict[str, str] = {}
     for kind, entry in kinds.items():
@@ -222,7 +226,8 @@ def _repeats(entry: Kind) -> list[tuple[PromptEntry, int]]:
 
 def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_number: int) -> Prompt:
     """The prompt to send for a suite's prompt; ``repeat_number`` is 0 if it is not repeated."""
-    ask, again = with_kind_fields(entry, prompt), entry.get("again")
+    ask = with_kind_fields(entry, prompt)
+    again = entry.get("again")
     at_once = 0
     if again == SLOTS:
         at_once = entry.get("repeat", AGAIN[SLOTS])
@@ -234,11 +239,11 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_numb
     if repeat_number:
         prompt_id += f"{REPEAT}{repeat_number}"
     return Prompt(
-        suite,
-        kind,
-        prompt_id,
-        prompt["messages"],
-        prompt.get("output_tokens", entry["output_tokens"]),
+        suite=suite,
+        kind=kind,
+        id=prompt_id,
+        messages=prompt["messages"],
+        output_tokens=prompt.get("output_tokens", entry["output_tokens"]),
         tools=ask.get("tools"),
         response_format=ask.get("response_format"),
         extra=ask.get("request"),
@@ -250,7 +255,7 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_numb
 
 
 def _gate(ask: PromptEntry, again: Again | None) -> Gate | None:
-    """The gate of a prompt's answers: it checks each answer, compares repeats, or marks a conversation's turn."""
+    """The gate of a prompt: a check of each answer, a comparison of repeats, a conversation's mark, or None."""
     gate = gate_of(ask)
     if again:
         return {**(gate or {"name": again}), "again": again}
@@ -273,6 +278,7 @@ def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
 
 
 def _hash(prompt: Prompt) -> str:
+    """The first 12 hex digits of the SHA-256 of what is sent."""
     sent = [prompt.messages, prompt.output_tokens, prompt.tools, prompt.response_format, prompt.extra]
     return hashlib.sha256(json.dumps(sent, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
@@ -302,13 +308,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
             "request fewer prompts or more rounds, or use a suite with more prompts",
             f"suite {suite['name']}",
         )
-    mixed: list[PromptEntry] = []
-    for index in range(max(map(len, kinds.values()))):
-        for kind, entries in kinds.items():
-            if index < len(entries):
-                of_kind = suite["kinds"][kind]
-                mixed.append({"output_tokens": of_kind["output_tokens"], **with_kind_fields(of_kind, entries[index])})
-    mixed = mixed[:number]
+    mixed = _interleaved(suite, kinds)[:number]
     all_in_one: Kind = {"output_tokens": mixed[0]["output_tokens"], "prompts": mixed}
     picked: Suite = {**suite, "kinds": {suite["name"]: all_in_one}}
     if added:
@@ -319,6 +319,17 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
         )
         picked["notes"] = [*suite.get("notes", []), note]
     return picked
+
+
+def _interleaved(suite: Suite, kinds: Mapping[str, Sequence[PromptEntry]]) -> list[PromptEntry]:
+    """The prompts of all kinds, first the first of each kind, with the fields of their kinds filled in."""
+    mixed: list[PromptEntry] = []
+    for index in range(max(map(len, kinds.values()))):
+        for kind, entries in kinds.items():
+            if index < len(entries):
+                of_kind = suite["kinds"][kind]
+                mixed.append({"output_tokens": of_kind["output_tokens"], **with_kind_fields(of_kind, entries[index])})
+    return mixed
 
 
 def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:

@@ -79,6 +79,10 @@ _RULES = (
 )  # fmt: skip
 
 
+# Each of these functions makes the text of a prompt of one form. ``number`` is the seed of the passage in it; forms
+# without a passage ignore it.
+
+
 def _copy(choose: Chooser, number: int) -> str:
     return f"{choose.one(_COPY)}\n\n{passage(1000 + number, choose.one(SETTINGS))}"
 
@@ -97,14 +101,15 @@ def _story(choose: Chooser, number: int) -> str:
     return f"Write the beginning of a story about {choose.one(_HEROES)} {choose.one(_PLACES)}. {choose.one(_RULES)}"
 
 
-#: Functions that make a prompt's text, by form; the number is the seed of the passage in it.
+#: The functions that make a prompt's text, by form.
 TEXTS: dict[str, Callable[[Chooser, int], str]] = {"chat": _chat, "code": _code, "copy": _copy, "story": _story}
 
 
 def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[PromptEntry]:
     """Prompts of a kind with `made:`, no two equal; adds a problem if the phrases do not give so many."""
-    choose, text_of_form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
-    texts: dict[str, None] = {}
+    choose = Chooser("made", made["form"], made.get("seed", 0))
+    text_of_form = TEXTS[made["form"]]
+    texts: dict[str, None] = {}  # a dict drops equal texts and keeps the order
     tries = 0
     # The phrases are drawn at random, so many draws repeat an earlier text before a form is exhausted.
     while len(texts) < made["number"] and tries < 20 * MOST:

@@ -1,6 +1,7 @@
 """The tuner's journal, a JSON Lines file from which a killed search continues.
 
-The first line identifies the search. Each trial adds the events `begun` and `done`. A later run adds `resumed`, and
+A trial starts a server once and sends it prompts; its task says what it measures, its outcome what that showed. The
+first line identifies the search. Each trial adds the events `begun` and `done`. A later run adds `resumed`, and
 `dropped` for an outcome that it measures again. While a trial runs, the file's modification time is updated, which
 shows how much of the budget a killed run had used. Lines that cannot be read, such as a cut last one, are skipped.
 """
@@ -21,8 +22,10 @@ from ..core.locks import take_lock
 from ..core.schema import Anything, Findings, Map, Table, Value, check
 from .types import FINAL, OK, TOO_LATE, Outcome, Task, Trial
 
+#: The schema in the first line of a journal.
 SCHEMA = "drafthouse.tune/1"
 
+# The shapes of a line, to tell a damaged one: any line, the fields of an event of a task, and an `Outcome`.
 _SECONDS = Value(float, low=0)
 _LINE = Map({"at": Value(float)}, others=True)
 _OF_TASK = {**_LINE.fields, "task": Value(str, required=True)}
@@ -35,7 +38,7 @@ _OUTCOME = Map(
         "facts": Table(Anything()),
     }
 )
-# Required fields of a line, by event.
+# The shape of a line by its event; lines of other events have the shape `_LINE`.
 _LINE_OF_EVENT = {
     "done": Map({**_OF_TASK, "outcome": replace(_OUTCOME, required=True)}, others=True),
     "dropped": Map(_OF_TASK, others=True),
@@ -47,16 +50,19 @@ class Line(TypedDict, total=False):
     """A line of the journal: the first one has ``schema`` and ``search``, all others have an ``event``."""
 
     at: float  # epoch seconds of the write
-    schema: str
-    search: str
-    event: str
-    task: str  # `Task.key`
-    outcome: Outcome
-    lost_s: float  # as in `Journal`
+    schema: str  # `SCHEMA`
+    search: str  # a hash of all that the search depends on
+    event: str  # "begun", "done", "dropped" or "resumed"
+    task: str  # `Task.key`; missing in `resumed`
+    outcome: Outcome  # of the event `done`
+    lost_s: float  # `Journal.lost_s` at the event `resumed`
 
 
 class Journal:
-    """The journal of a search. A lock on the file keeps other processes out."""
+    """The journal of a search. A lock on the file keeps other processes out.
+
+    ``outcomes`` has the outcomes of the search by `Task.key`, in the order of their measurement.
+    """
 
     def __init__(self, path: Path, search: str, clock: Callable[[], float] = time.time, early_s: float = 0.0) -> None:
         """Open or create the journal of the search ``search``, a hash of all that the search depends on.
@@ -64,7 +70,8 @@ class Journal:
         A journal of another search is saved as `<name>.old`. ``clock`` returns epoch seconds. ``early_s`` is the part
         of the budget that this run has already used. Raises DrafthouseError if another process holds the journal.
         """
-        self.path, self._clock = path, clock
+        self.path = path
+        self._clock = clock
         self.outcomes: dict[str, Outcome] = {}
         #: Seconds of the budget that no outcome accounts for: killed trials, dropped outcomes, preparation.
         self.lost_s = 0.0
@@ -73,7 +80,7 @@ class Journal:
         touched_s = path.stat().st_mtime
         lines = _read_lines(path)
         same_search = bool(lines) and (lines[0].get("schema"), lines[0].get("search")) == (SCHEMA, search)
-        if not same_search and path.stat().st_size:
+        if not same_search and path.stat().st_size:  # also a file without a readable line
             self._put_aside()
             lines = []
         if lines:
@@ -153,16 +160,19 @@ class JournaledTrial:
     """A `Trial` that returns outcomes from the journal and runs the given trial for all other tasks."""
 
     def __init__(self, trial: Trial, journal: Journal) -> None:
-        self._trial, self._journal = trial, journal
-        self.replayed = 0
+        self._trial = trial
+        self._journal = journal
+        self.replayed = 0  # the number of outcomes that came from the journal
         self._calls = 0
 
     def __call__(self, task: Task) -> Outcome:
         """The outcome of a task, from the journal or from a new trial.
 
-        A failure that ended the search is measured again, since its cause may be fixed by now.
+        A failure that ended the search is measured again, since its cause may be fixed by now. The first new outcome
+        also takes over the lost time of the journal.
         """
-        is_first, self._calls = self._calls == 0, self._calls + 1
+        is_first = self._calls == 0
+        self._calls += 1
         kept = self._journal.outcomes.get(task.key)
         if kept is not None and not self._ended_search(task, kept, is_first):
             self.replayed += 1
@@ -174,15 +184,15 @@ class JournaledTrial:
         outcome = self._trial(task)
         if lost_s:
             # Count the lost time as preparation: it uses up the budget but does not raise planned costs.
-            elapsed_s, prepared_s = outcome.elapsed_s + lost_s, outcome.prepared_s + lost_s
-            outcome = replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
+            outcome = replace(outcome, elapsed_s=outcome.elapsed_s + lost_s, prepared_s=outcome.prepared_s + lost_s)
         self._journal.done(task, outcome)
         return outcome
 
     def _ended_search(self, task: Task, outcome: Outcome, is_first: bool) -> bool:
-        """True if this failure ended the search: the journal's last outcome, of the first trial or final measurement.
+        """True if a kept outcome is a failure that ended the search.
 
-        A trial that ran out of time does not count, since it used up the budget.
+        It is the journal's last one, and of the first trial or the first round of the final measurement. A trial that
+        ran out of time does not count, since it used up the budget.
         """
         is_last = next(reversed(self._journal.outcomes)) == task.key
         can_end = is_first or (task.part == FINAL and task.turn == 1)  # a failed second round leaves the first
@@ -191,7 +201,7 @@ class JournaledTrial:
 
 
 def _open_locked(path: Path) -> IO[str]:
-    """Open the file and lock it; the lock lasts until the file is closed."""
+    """Open the file and lock it; the lock lasts until the file is closed. Raises DrafthouseError if it is taken."""
     file = path.open("a+", encoding="utf-8")
     if not take_lock(file, 0):
         file.close()
@@ -206,13 +216,13 @@ def _open_locked(path: Path) -> IO[str]:
 
 
 def _read_lines(path: Path) -> list[Line]:
-    """The journal's valid lines; unreadable ones (damaged, or cut by a kill) are skipped."""
+    """The journal's valid lines, without damaged or cut ones. Raises DrafthouseError if the file cannot be read."""
     lines: list[Line] = []
     try:
         content = bytes_of(path).decode("utf-8", "replace")
     except BadDocument as error:
-        needed, do = "the journal of a search", "remove it, or start again: --again"
-        raise DrafthouseError(error.problem(str(path), needed, do)) from error
+        problem = error.problem(str(path), "the journal of a search", "remove it, or start again: --again")
+        raise DrafthouseError(problem) from error
     for text in content.splitlines():
         try:
             line = json_of(text)

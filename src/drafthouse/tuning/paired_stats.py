@@ -1,4 +1,8 @@
-"""Compare the tuner's candidates by their time per output token (TPOT), prompt by prompt."""
+"""Compare the tuner's candidates by their time per output token (TPOT), prompt by prompt.
+
+A candidate is a speculation setup, a trial one start of its server with some prompts. The leader is the fastest
+candidate so far.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ from .types import Candidate, Facts
 
 #: Candidates within this factor of the fastest one's speed count as equally fast (docs/tune.md).
 SAME = 1.02
-#: A trial ends early if the upper bound of the interval of its speed over the leader's is below this.
+#: A trial ends early if the upper bound of the interval of its speed over the leader's (a ratio) is below this.
 HOPELESS = 0.90
 #: Fewest answers after which a trial may end early.
 LEAST_ANSWERS = 3
 
 
 def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
-    """The key by which answers of two candidates to the same prompt are paired.
+    """The key by which answers of two candidates to the same prompt are paired: "suite/id", or "suite/id@0.6".
 
-    It includes the suite, since prompts of two suites may have the same id.
+    It includes the suite, since prompts of two suites may have the same id. Temperature 0 is left out.
     """
     name = f"{suite}/{prompt_id}"
     return name if temperature == 0 else f"{name}@{temperature:g}"
@@ -64,15 +68,14 @@ def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:
 
 @dataclass
 class CandidateRecord:
-    """What the trials of a candidate showed. ``out`` is the reason why it cannot win, or "" while it can."""
+    """What the trials of a candidate showed."""
 
     candidate: Candidate
-    tpot_ms: dict[str, list[float]] = field(default_factory=dict)  # by prompt, a value per trial
-    out: str = ""
+    tpot_ms: dict[str, list[float]] = field(default_factory=dict)  # by prompt (`pair_key`), a value per trial
+    out: str = ""  # the reason why the candidate cannot win; "" while it can
     starts: int = 0  # number of trials, each with a fresh server start
-    #: True if a failure and not its speed put the candidate out.
-    failed: bool = False
-    facts: Facts = field(default_factory=Facts)
+    failed: bool = False  # a failure and not its speed put the candidate out
+    facts: Facts = field(default_factory=Facts)  # of its last trial that had any
 
     def medians(self) -> dict[str, float]:
         """The TPOT in ms of each prompt: the median over the trials."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
     from drafthouse.prompts.suite_types import Suite
 
-SUITE = "tune"  # the suite of `benchmarks/` for the search
+SUITE = "tune"  # the suite below `benchmarks/` for the search
 FIRST_PROMPTS = 4  # fewest prompts of a trial; a trial is one server start and its prompts
 
 
@@ -34,16 +34,13 @@ class TuneAsk(PromptFields):
 
 @dataclass(frozen=True)
 class TunePrompts:
-    """The requests of the search and of the final measurement (``final``), in the order they are sent."""
+    """The requests of the tuner."""
 
-    search: tuple[TuneAsk, ...]
-    final: tuple[TuneAsk, ...]
-    #: Number of requests in the first, shortest trials; at least one of each kind where there are enough.
-    first: int
-    #: Remarks for the report: kinds that were split, or too few prompts for the concurrency.
-    notes: tuple[str, ...]
-    #: The requests whose answers can be checked: JSON, tool calls, words from a long text.
-    gates: tuple[TuneAsk, ...] = ()
+    search: tuple[TuneAsk, ...]  # of the search, in the order in which they are sent
+    final: tuple[TuneAsk, ...]  # of the final measurement, in the order in which they are sent
+    first: int  # number of requests in the first, shortest trials; at least one of each kind where there are enough
+    notes: tuple[str, ...]  # remarks for the report: kinds that were split, or too few prompts for the concurrency
+    gates: tuple[TuneAsk, ...] = ()  # whose answers can be checked: JSON, tool calls, words from a long text
 
     @property
     def weight(self) -> float:
@@ -62,7 +59,41 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
     """
     experiment = resolved["experiment"]
     kinds = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
-    cut_prompts, all_prompts, tune_prompts = _by_kind(resolved["suites"]), _by_kind(full_suites), expand(tune_suite)
+    search, final, notes = _split(resolved, kinds, tune_suite, full_suites)
+    _check(resolved, kinds, search, final)
+    temperatures = tuple(map(float, experiment["temperatures"]))
+    limit = experiment.get("max_output_tokens")
+    search_asks = []
+    final_asks = []
+    # The search sends a prompt at one temperature, which alternate; the final measurement sends it at all of them.
+    for prompt, index in _interleaved(search):
+        choices = prompt.temperatures or temperatures
+        search_asks.append(_ask(prompt, limit, choices[index % len(choices)]))
+    for prompt, _ in _interleaved(final):
+        for temperature in prompt.temperatures or temperatures:
+            final_asks.append(_ask(prompt, limit, temperature))
+    concurrency = int(experiment["concurrency"])
+    if len(search_asks) < concurrency:
+        notes.append(f"the search has {len(search_asks)} prompts, fewer than the {concurrency} streams of the profile")
+    # The first trials: a prompt of each kind, as many as the profile sends at a time, yet half stay for later trials.
+    first_wanted = max(FIRST_PROMPTS, len(kinds), min(concurrency, len(search_asks) // 2))
+    first = min(len(search_asks), first_wanted)
+    return TunePrompts(
+        search=tuple(search_asks),
+        final=tuple(final_asks),
+        first=first,
+        notes=tuple(notes),
+        gates=_gates(resolved["suites"], limit),
+    )
+
+
+def _split(
+    resolved: ResolvedProfile, kinds: Sequence[str], tune_suite: Suite, full_suites: Mapping[str, Suite]
+) -> tuple[list[list[Prompt]], list[list[Prompt]], list[str]]:
+    """The prompts of search and final measurement, a list per kind, and a note for each kind that is split."""
+    cut_prompts = _by_kind(resolved["suites"])
+    all_prompts = _by_kind(full_suites)
+    tune_prompts = expand(tune_suite)
     # If the cut leaves too few prompts for the interval of a median, the final measurement uses all of them.
     enough = sum(len(cut_prompts[kind]) for kind in kinds) >= values_needed()
     search: list[list[Prompt]] = []
@@ -82,25 +113,7 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
                 f"the suite '{SUITE}' has no prompts of its own of the kind '{kind}': half of the profile's are "
                 "used for the search, the other half for the re-measurement"
             )
-    _check(resolved, kinds, search, final)
-    temperatures = tuple(map(float, experiment["temperatures"]))
-    limit = experiment.get("max_output_tokens")
-    search_asks, final_asks = [], []
-    # The search sends a prompt at one temperature, which alternate; the final measurement sends it at all of them.
-    for prompt, index in _interleaved(search):
-        choices = prompt.temperatures or temperatures
-        search_asks.append(_ask(prompt, limit, choices[index % len(choices)]))
-    for prompt, _ in _interleaved(final):
-        for temperature in prompt.temperatures or temperatures:
-            final_asks.append(_ask(prompt, limit, temperature))
-    concurrency = int(experiment["concurrency"])
-    if len(search_asks) < concurrency:
-        notes.append(f"the search has {len(search_asks)} prompts, fewer than the {concurrency} streams of the profile")
-    # The first trials: a prompt of each kind, as many as the profile sends at a time, yet half stay for later trials.
-    first_wanted = max(FIRST_PROMPTS, len(kinds), min(concurrency, len(search_asks) // 2))
-    first = min(len(search_asks), first_wanted)
-    gates = _gates(resolved["suites"], limit)
-    return TunePrompts(tuple(search_asks), tuple(final_asks), first, tuple(notes), gates)
+    return search, final, notes
 
 
 def _gates(suites: Mapping[str, Suite], limit: int | None) -> tuple[TuneAsk, ...]:
@@ -125,7 +138,7 @@ def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
 
 
 def _interleaved(prompts_by_kind: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
-    """The prompts of all kinds, interleaved, each with an index by which the temperatures alternate."""
+    """The prompts of all kinds, first the first of each kind, with an index by which the temperatures alternate."""
     interleaved = []
     for prompt_index in range(max(map(len, prompts_by_kind))):
         for kind_index, prompts in enumerate(prompts_by_kind):
@@ -135,7 +148,7 @@ def _interleaved(prompts_by_kind: Sequence[Sequence[Prompt]]) -> list[tuple[Prom
 
 
 def _ask(prompt: Prompt, limit: int | None, temperature: float) -> TuneAsk:
-    """The request for a prompt, with at most ``limit`` output tokens."""
+    """The request for a prompt, with at most ``limit`` output tokens; None or 0: no limit beside the prompt's own."""
     tokens = prompt.output_tokens
     if limit:
         tokens = min(tokens, limit)
@@ -154,7 +167,8 @@ def _check(
     final: Sequence[Sequence[Prompt]],
 ) -> None:
     """Raise DrafthouseError if there are too few prompts for the search or for the final measurement."""
-    final_prompts, search_prompts = sum(map(len, final)), sum(map(len, search))
+    final_prompts = sum(map(len, final))
+    search_prompts = sum(map(len, search))
     if final_prompts >= values_needed() and search_prompts >= FIRST_PROMPTS:
         return
     raise one_problem(

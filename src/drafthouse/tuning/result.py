@@ -36,10 +36,14 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import ArmResult
     from drafthouse.profiles.profile_types import EqualAnswers, Profile, Tuned, TunedSpeed
 
-#: Words of the judgement (docs/tune.md). A new profile is written for the first two.
-FASTER, AS_FAST, NO_FASTER, KEPT, UNCONFIRMED = "faster", "as fast", "no faster", "kept", "unconfirmed"
-#: Word for a winner whose answers at temperature 0 fail the outputs gate, whatever its speed.
-WRONG_OUTPUT = "wrong output"
+# Words of the judgement (docs/tune.md).
+FASTER = "faster"
+AS_FAST = "as fast"  # as fast as the original profile, with fewer draft tokens per step
+NO_FASTER = "no faster"
+KEPT = "kept"  # the search chose the original profile
+UNCONFIRMED = "unconfirmed"  # the final measurement of the winner failed
+WRONG_OUTPUT = "wrong output"  # the winner's answers at temperature 0 fail the outputs gate, whatever its speed
+#: A new profile is written for these words.
 BETTER = (FASTER, AS_FAST)
 _RULE = (
     f"within {100 * (SAME - 1):.0f} % of the fastest counts as equal; among equals the profile's own method, "
@@ -49,25 +53,31 @@ _RULE = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement as a word and a sentence, with the numbers behind it; None for those not measured."""
+    """The judgement, with the numbers behind it; None for those that were not measured."""
 
-    word: str
-    sentence: str
+    word: str  # one of the words above
+    sentence: str  # begins with the word
     over_profile: Gain | None = None  # the winner's speed over the original profile's
     over_baseline: Gain | None = None  # the winner's speed over that of the same server without speculation
-    equal_outputs: EqualAnswers | None = None
+    equal_outputs: EqualAnswers | None = None  # equal answers at temperature 0
     outputs: JudgedArms | None = None  # the outputs gate, which compares answers of both arms
 
 
 def judge(result: SearchResult) -> Judgement:
-    """Judge the winner by the final measurement, with the estimator and thresholds of the report's verdict."""
-    best, original = result.winner, result.original
+    """Judge the winner by the final measurement, with the estimator and thresholds of the report's verdict.
+
+    The first case that applies decides: the original profile won (kept), the final measurement failed (unconfirmed),
+    the outputs gate failed (wrong output), and else the speed (`_word`).
+    """
+    best = result.winner
+    original = result.original
     if best == original:
         tried = count(len(result.tried) - 1, "other candidate")
         return Judgement(KEPT, f"kept: {result.why}; {tried} tried, {result.ended}")
     if result.unconfirmed:
         return Judgement(UNCONFIRMED, f"unconfirmed: {best.id} was the fastest in the search, but {result.unconfirmed}")
-    baseline, speculative = result.final[BASELINE, best.id], result.final[SPECULATIVE, best.id]
+    baseline = result.final[BASELINE, best.id]
+    speculative = result.final[SPECULATIVE, best.id]
     over_profile = _speedup(result.final[SPECULATIVE, original.id], speculative)
     over_baseline = _speedup(baseline, speculative)
     equal = _equal_outputs(baseline, speculative)
@@ -75,20 +85,34 @@ def judge(result: SearchResult) -> Judgement:
     if outputs["word"] == FAILED:
         why = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {original.id}, does not count"
         sentence = f"{WRONG_OUTPUT}: {best.id}, {why}"
-        return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
+        return Judgement(
+            WRONG_OUTPUT,
+            sentence,
+            over_profile=over_profile,
+            over_baseline=over_baseline,
+            equal_outputs=equal,
+            outputs=outputs,
+        )
     if lost := _lost_quality(result.final[SPECULATIVE, original.id], speculative):
         return Judgement(
-            WRONG_OUTPUT, f"{WRONG_OUTPUT}: {best.id}, {lost}", over_profile, over_baseline, equal, outputs
+            WRONG_OUTPUT,
+            f"{WRONG_OUTPUT}: {best.id}, {lost}",
+            over_profile=over_profile,
+            over_baseline=over_baseline,
+            equal_outputs=equal,
+            outputs=outputs,
         )
     drafted = any(outcome.facts.get("drafted") for outcome in speculative)
-    word, why = _word(best, original, over_profile, drafted)
+    word, why = _word(best, original, over_profile, drafted=drafted)
     verdict = _verdict(baseline, speculative)
     versus_baseline = f"{verdict}: {times_span(over_baseline)} of the speed without speculation"
     prompts = f"on {count(over_profile['n'], 'prompt')} that the search did not see"
     sentence = f"{word}: {best.id}, {why} {prompts}; {versus_baseline}"
     if outputs["word"] != PASSED:
         sentence += f"; outputs {outputs['word']}: {outputs['said']}"
-    return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
+    return Judgement(
+        word, sentence, over_profile=over_profile, over_baseline=over_baseline, equal_outputs=equal, outputs=outputs
+    )
 
 
 def _lost_quality(original: Sequence[Outcome], winner: Sequence[Outcome]) -> str:
@@ -100,13 +124,13 @@ def _lost_quality(original: Sequence[Outcome], winner: Sequence[Outcome]) -> str
     for gate in judge_checks(_answers(original), _answers(winner)):
         if gate["word"] == FAILED:
             # The gate's sentence speaks of the two arms that it was given.
-            said = gate["said"].replace("the speculative arm", "the candidate")
-            return said.replace("the baseline", "the profile as it stands")
+            sentence = gate["said"].replace("the speculative arm", "the candidate")
+            return sentence.replace("the baseline", "the profile as it stands")
     return ""
 
 
-def _word(winner: Candidate, original: Candidate, over_profile: Gain, drafted: bool) -> tuple[str, str]:
-    """The word of the judgement and the part of its sentence that gives the speed."""
+def _word(winner: Candidate, original: Candidate, over_profile: Gain, *, drafted: bool) -> tuple[str, str]:
+    """The word of the judgement, and the speed for its sentence; ``drafted``: the winner drafted a token."""
     speed = f"{times_span(over_profile)} the speed of {original.id}"
     if not drafted:
         return NO_FASTER, f"{speed}, without drafting a token, so speculation is not the cause,"
@@ -143,9 +167,11 @@ def _answers(outcomes: Sequence[Outcome]) -> ArmResult:
 
 def _measured(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Measured:
     """Input of the verdict: the speed-up, and the ratio of the sums of TPOT instead of answer times."""
-    slow_logs, fast_logs = _log_tpot(slow), _log_tpot(fast)
-    speedup = estimate_speedup(slow_logs, fast_logs, dict.fromkeys(slow_logs, ""))
-    return Measured(speedup, sum_ratio(_mean_tpot(slow_logs), _mean_tpot(fast_logs)), {})
+    slow_logs = _log_tpot(slow)
+    fast_logs = _log_tpot(fast)
+    speedup = estimate_speedup(slow_logs, fast_logs, dict.fromkeys(slow_logs, ""))  # all prompts are of one kind
+    total = sum_ratio(_mean_tpot(slow_logs), _mean_tpot(fast_logs))
+    return Measured(speedup=speedup, total=total, by_temperature={})
 
 
 def _mean_tpot(logs: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
@@ -170,7 +196,10 @@ def _speedup(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Gain:
 
 
 def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> EqualAnswers | None:
-    """Equal answers at temperature 0, by fingerprint; ``control``: fraction equal in two baseline rounds."""
+    """Equal answers of the first round at temperature 0, by fingerprint; None if both arms answered no such prompt.
+
+    ``control`` is the fraction that is equal in two rounds of the baseline, None without two.
+    """
     equal, pairs = _equal_pairs(baseline[0], speculative[0])
     if not pairs:
         return None
@@ -184,7 +213,8 @@ def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) 
 
 def _equal_pairs(first: Outcome, second: Outcome) -> tuple[int, int]:
     """Number of prompts with equal fingerprints in two outcomes, and number of prompts in both."""
-    first_outputs, second_outputs = first.facts.get("outputs", {}), second.facts.get("outputs", {})
+    first_outputs = first.facts.get("outputs", {})
+    second_outputs = second.facts.get("outputs", {})
     equal = [first_outputs[prompt] == second_outputs[prompt] for prompt in first_outputs if prompt in second_outputs]
     return sum(equal), len(equal)
 
@@ -236,7 +266,11 @@ def text_of(
     notes: Sequence[str],
     load: int = 0,
 ) -> str:
-    """The final text for the user: the judgement, the tables, and remarks. ``load``: concurrent requests under load."""
+    """The final text for the user: the judgement, the tables, and remarks.
+
+    ``left_out`` has what could not be tried, each with the reason (`types.Space`); ``notes`` are about the prompts.
+    ``load``: the concurrent requests of the trials under load.
+    """
     lines = [judged.sentence, "", table_of(result), ""]
     if result.loaded:
         lines += [load_text(points_of(result.loaded, result.original.id), load), ""]
@@ -272,6 +306,7 @@ def foreign_load_note(result: SearchResult) -> list[str]:
 
 
 def _outputs_line(outputs: EqualAnswers) -> str:
+    """The sentence about equal answers, with the control if there is one."""
     control = outputs["control"]
     noise = f" (the baseline asked twice: {percent(control)})" if control is not None else ""
     return f"answers at temperature 0 identical to the baseline's: {outputs['equal']} of {outputs['pairs']}{noise}."
@@ -328,7 +363,8 @@ def tuned_profile(profile: Profile, winner: Candidate, proof: Tuned) -> Profile:
     # A copy, since YAML writes a list that occurs twice as an anchor and an alias.
     new = with_overrides(profile, copy.deepcopy(winner.overrides))
     new["title"] = f"{profile['title']}, tuned"
-    before, after = profile["speculation"], new["speculation"]
+    before = profile["speculation"]
+    after = new["speculation"]
     if (before["method"], before.get("draft")) != (after["method"], after.get("draft")):
         new.pop("expect", None)
     new.pop("verified", None)

@@ -1,7 +1,8 @@
 """Run the tuner's trials: on the controller, start `playbooks/tune.yml` once per trial, with a firm time limit.
 
 The host that serves is prepared for a candidate by the same playbooks as for a profile. On that host the Ansible
-module `drafthouse.core.trial` sends the prompts.
+module `drafthouse.core.trial` sends the prompts. Candidates that differ in K only are a family, and need the same
+preparation.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 #: Playbooks that prepare the host for a candidate, as site.yml does.
 PREPARE = phases("preflight", "host", "weights")
+#: Starts the server of a candidate and sends it the prompts of a trial.
 TRIAL = ("playbooks/tune.yml",)
 #: Restores the server that ran before the trials, or else stops the trials' server.
 STOP = ("playbooks/tuned.yml",)
@@ -48,22 +50,22 @@ _MARGIN_S = 2.0  # seconds from a trial's own deadline to the end of its playboo
 
 
 class Variables(TypedDict):
-    """Extra variables of the playbooks; ``tune_deadline`` is in epoch seconds of the controller's clock."""
+    """Extra variables of the playbooks; those of ``tune_`` are missing unless a trial is run."""
 
-    profile: str
-    overrides: Unchecked
+    profile: str  # its name
+    overrides: Unchecked  # the changes to the profile that give the candidate
     tune_arm: NotRequired[str]
-    tune_deadline: NotRequired[float]
-    tune_task: NotRequired[str]
-    tune_answers: NotRequired[str]
+    tune_deadline: NotRequired[float]  # epoch seconds of the controller's clock
+    tune_task: NotRequired[str]  # the path of the task's file
+    tune_answers: NotRequired[str]  # the folder for the result
 
 
 @dataclass(frozen=True)
 class Played:
-    """A playbook run that ended: its exit status (None: out of time), and its error text or ""."""
+    """A playbook run that ended."""
 
-    status: int | None
-    why: str
+    status: int | None  # the exit status; None: out of time
+    why: str  # the error text; "" without an error
 
     @property
     def unreachable(self) -> bool:
@@ -86,9 +88,12 @@ class Plays:
         show: Callable[[str], None] = lambda text: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._inventory, self._args, self._log = inventory, list(args), log
+        self._inventory = inventory
+        self._args = list(args)
+        self._log = log
         self._pid_file = log.with_name("play.pid")
-        self.show, self.beat = show, beat
+        self.show = show
+        self.beat = beat
         program = Path(sys.executable).with_name("ansible-playbook")
         self._program = str(program) if program.exists() else "ansible-playbook"
 
@@ -133,7 +138,7 @@ class Plays:
     def end_orphan(self) -> bool:
         """End the playbook that a killed tuner left running; return whether there was one.
 
-        It has its own session, so it survives the tuner and would start servers beside the new run's.
+        Such a playbook has its own session, so it survives the tuner and would start servers beside the new run's.
         """
         try:
             pid = int(self._pid_file.read_text("utf-8"))
@@ -148,18 +153,22 @@ class Plays:
 
 
 class _ErrorText:
-    """Extracts the error from Ansible's output: the first Drafthouse problem, or else Ansible's own message."""
+    """Extracts the error from Ansible's output: the first Drafthouse problem, or else Ansible's own message.
+
+    Of a problem it takes the part *found*, which may have several lines.
+    """
 
     def __init__(self) -> None:
-        self._problem: list[str] = []
-        self._in_problem = False
-        self._message = ""
+        self._problem: list[str] = []  # lines of the first problem's *found*
+        self._in_problem = False  # the next line may continue *found*
+        self._message = ""  # the first message of Ansible
 
     def read(self, line: str) -> None:
         """Parse a line of output."""
         label, _, value = line.rstrip("\n").partition(": ")
         if label == "found" and not self._problem:
-            self._problem, self._in_problem = [value], True
+            self._problem = [value]
+            self._in_problem = True
         elif label in ("needed", "do", "code", "where"):
             self._in_problem = False
         elif self._in_problem and line.strip():
@@ -185,7 +194,10 @@ def _read_output(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | 
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a playbook and all processes that it started on this machine, unless it has already ended."""
+    """End a playbook and all processes that it started on this machine, unless it has already ended.
+
+    SIGINT lets Ansible clean up. If it takes longer than `_GRACE_S`, SIGKILL ends it.
+    """
     if process.poll() is not None:
         return
     for signal_number, patience_s in ((signal.SIGINT, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
@@ -227,28 +239,34 @@ class BoxTrial:
     ) -> None:
         """``budget_s`` is the time left for trials; ending the last one may take `KILL_S` more.
 
-        ``overrides`` are the user's changes to the profile, before those of a candidate.
+        ``profile`` is the profile's name, ``folder`` that of the search. ``overrides`` are the user's changes to the
+        profile, before those of a candidate. ``clock`` returns monotonic seconds.
         """
-        self._profile, self._prompts, self._plays, self._folder = profile, prompts, plays, folder
-        self._concurrency, self._clock = concurrency, clock
+        self._profile = profile
+        self._prompts = prompts
+        self._plays = plays
+        self._folder = folder
+        self._concurrency = concurrency
+        self._clock = clock
         self._overrides = overrides or {}
         self._counted_until = clock()
         self._end = self._counted_until + budget_s
-        self._prepared: set[str] = set()
-        self._unready: dict[str, Outcome] = {}
+        self._prepared: set[str] = set()  # the families for which the host is prepared
+        self._unready: dict[str, Outcome] = {}  # by family, the outcome of a preparation that failed
         #: True if a playbook ran, so that `stop` is needed.
         self.started = False
 
     def __call__(self, task: Task) -> Outcome:
         """Prepare the host once per family, start the task's arm, send its prompts and return the outcome.
 
-        Raises DrafthouseError if the host is unreachable.
+        If the preparation of a family failed, that is the outcome of all its tasks. Raises DrafthouseError if the host
+        is unreachable.
         """
         if task.candidate.family in self._unready:
             return self._unready[task.candidate.family]
         end = min(self._end, self._clock() + task.seconds)
         prepared_s = 0.0
-        played = Played(0, "")  # as if prepared: the family is, unless the next line says otherwise
+        played = Played(status=0, why="")  # as if prepared: the family is, unless the next line says otherwise
         if task.candidate.family not in self._prepared:
             begun = self._clock()
             played = self._play(PREPARE, self._variables(task), end)
@@ -264,7 +282,8 @@ class BoxTrial:
             self._unready[task.candidate.family] = outcome
         # The time between two trials counts as well, so that the sum is the time since the start.
         now = self._clock()
-        elapsed_s, self._counted_until = now - self._counted_until, now
+        elapsed_s = now - self._counted_until
+        self._counted_until = now
         return replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
 
     def stop(self, seconds: float) -> bool:
@@ -273,7 +292,11 @@ class BoxTrial:
         return self._play(STOP, variables, self._clock() + seconds).status == 0
 
     def _measure(self, task: Task, end: float) -> Outcome:
-        """Run the trial's playbook until the monotonic time ``end``; the module leaves its result in a folder."""
+        """Run the trial's playbook until the monotonic time ``end``, and read the result that the module left.
+
+        Without a result the outcome is that of the playbook. Raises DrafthouseError if the host is unreachable, or if
+        several hosts answered.
+        """
         answers = self._folder / "answers"
         answers.mkdir(parents=True, exist_ok=True)
         for file in answers.iterdir():
@@ -355,7 +378,12 @@ def asks_of(task: Task, prompts: TunePrompts) -> list[TuneAsk]:
 def outcome_of(trial: TrialResult, task: Task) -> Outcome:
     """The outcome for the result of `trial.run_trial`.
 
-    A failed answer fails the candidate, as it makes a report invalid. A baseline that drafted fails as well.
+    The first case that applies decides:
+
+    - a failed answer: failed, as it makes a report invalid;
+    - a baseline that drafted: failed;
+    - an end that is unknown here: failed;
+    - else the trial's own end.
     """
     facts: Facts = {
         "acceptance": trial["acceptance"],
@@ -367,12 +395,16 @@ def outcome_of(trial: TrialResult, task: Task) -> Outcome:
     }
     if trial.get("answers"):
         facts["answers"] = trial["answers"]
-    status, why = trial["status"], trial["why"]
-    # A failed answer or a drafting baseline counts before the trial's own end.
+    status = trial["status"]
+    why = trial["why"]
     if trial["failed"]:
-        status, why = FAILED, f"{trial['failed']} of {trial['asked']} answers failed: {why}"
+        status = FAILED
+        why = f"{trial['failed']} of {trial['asked']} answers failed: {why}"
     elif task.arm != SPECULATIVE and trial["drafted"]:
-        status, why = FAILED, "the baseline drafted tokens, so it is no baseline"
-    if status not in (OK, STOPPED, FAILED, TOO_LATE):
-        status, why = FAILED, f"an unknown end: {status}"
-    return Outcome(status, trial["tpot_ms"], 0.0, 0.0, trial["measured_s"], why, facts)
+        status = FAILED
+        why = "the baseline drafted tokens, so it is no baseline"
+    elif status not in (OK, STOPPED, FAILED, TOO_LATE):
+        why = f"an unknown end: {status}"
+        status = FAILED
+    # `BoxTrial` adds the elapsed and the preparation time.
+    return Outcome(status, tpot_ms=trial["tpot_ms"], measured_s=trial["measured_s"], why=why, facts=facts)

@@ -30,28 +30,25 @@ from .under_load import WITHOUT_SPECULATION, LoadedServer, loaded_server
 CLOSE = 1.04
 
 _RUNGS = 3  # sizes of trial in the halving, the first one included
-# Fraction of the search's time for the halving.
-_COARSE_SHARE = 0.6
-# Most play-offs before the decision, and candidates in each; the original profile may come on top.
-_PLAYOFFS, _PLAYERS = 2, 3
-# Most passes over the tunable options.
-_OPTION_PASSES = 2
+_COARSE_SHARE = 0.6  # fraction of the search's time for the halving
+_PLAYOFFS = 2  # most play-offs before the decision
+_PLAYERS = 3  # most candidates in a play-off; the original profile may come on top
+_OPTION_PASSES = 2  # most passes over the tunable options
 # A family whose best candidate is within this factor of the leader's speed may win with the leader's options.
 _WITHIN_REACH = 1.25
-# Most candidates that are measured under load.
-_LOADED = 6
+_LOADED = 6  # most candidates that are measured under load
 
 
 @dataclass
 class SearchResult:
-    """Result of a search."""
+    """The result of a search."""
 
     original: Candidate  # the profile as it stands
     winner: Candidate
     why: str  # the reason for the choice of the winner
-    tried: list[CandidateRecord]
+    tried: list[CandidateRecord]  # in the order in which they were first tried
     ended: str  # `ALL` or `TIME`
-    spent_s: float
+    spent_s: float  # seconds of the budget, final measurement included
     #: Outcomes of the final measurement by (arm, candidate id), one per round; empty without one.
     final: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     unconfirmed: str = ""  # the reason why the final measurement failed, or ""
@@ -82,8 +79,17 @@ def tune(space: Space, trial: Trial, budget_s: float, log: Log = lambda text: No
     unconfirmed = ""
     if winner != space.original:
         final, unconfirmed = search.confirm(winner)
-    tried = list(search.tried.values())
-    return SearchResult(space.original, winner, why, tried, search.ended, search.spent_s, final, unconfirmed, loaded)
+    return SearchResult(
+        original=space.original,
+        winner=winner,
+        why=why,
+        tried=list(search.tried.values()),
+        ended=search.ended,
+        spent_s=search.spent_s,
+        final=final,
+        unconfirmed=unconfirmed,
+        loaded=loaded,
+    )
 
 
 def middle(low: int, high: int) -> int:
@@ -98,7 +104,7 @@ class _Search(SearchState):
 
     def measure_original(self) -> None:
         """Measure the original profile. Raises DrafthouseError if that fails or shows that the budget is too short."""
-        outcome = self.measure(self.space.original, 0, self.size, self.budget_s - RESERVE_S)
+        outcome = self.measure(self.space.original, first=0, count=self.size, seconds=self.budget_s - RESERVE_S)
         original = self.tried[self.space.original.id]
         if original.out:
             raise one_problem(
@@ -120,7 +126,7 @@ class _Search(SearchState):
             )
 
     def coarse_candidates(self) -> list[Candidate]:
-        """Each family's first K and powers of two; the lists of the families are interleaved."""
+        """Each family's first K and powers of two, the families interleaved, without the original profile."""
         by_family = [family.coarse_candidates() for family in self.space.families]
         by_family[0].pop(0)  # the original profile is already measured
         candidates: list[Candidate] = []
@@ -140,7 +146,7 @@ class _Search(SearchState):
                 continue
             if not self.affords(1, self.size):
                 return
-            self.measure(candidate, 0, self.size)
+            self.measure(candidate, first=0, count=self.size)
             self.alive = self.survivors([candidate])
         for _ in range(1, _RUNGS):
             self.alive = self.better_half()
@@ -149,7 +155,7 @@ class _Search(SearchState):
                 return
             self.log(f"the better {len(self.alive)} on {count} more prompts")
             for record in list(self.alive):
-                self.measure(record.candidate, self.size, count)
+                self.measure(record.candidate, first=self.size, count=count)
             self.alive = self.survivors()
             self.size += count
 
@@ -183,13 +189,13 @@ class _Search(SearchState):
     def refine(self) -> None:
         """Try K between the leader's and its tried neighbours until none is left."""
         count = min(self.size, self.space.prompts)
-        while candidates := self.between(self.ranked(self.alive)[0].candidate):
-            self.log(f"around {self.ranked(self.alive)[0].candidate.id}")
+        while candidates := self.between(self.leader()):
+            self.log(f"around {self.leader().id}")
             for candidate in candidates:
                 if not self.affords(1, count):
                     self.unrefined = True
                     return
-                self.measure(candidate, 0, count)
+                self.measure(candidate, first=0, count=count)
             self.alive = self.survivors(candidates)
         self.unrefined = False
 
@@ -201,9 +207,9 @@ class _Search(SearchState):
                 continue
             if not self.affords(1, count):
                 return
-            self.measure(candidate, 0, count)
+            self.measure(candidate, first=0, count=count)
             self.alive = self.survivors([candidate])
-            if self.ranked(self.alive)[0].candidate == candidate:
+            if self.leader() == candidate:
                 self.refine()
         self.ended = TIME if self.unrefined else ALL
 
@@ -218,7 +224,9 @@ class _Search(SearchState):
             for record in self.tried.values()
             if (record.candidate.family, record.candidate.settings) == (leader.family, leader.settings)
         }
-        below, above = family.tokens[0] - 1, family.tokens[-1] + 1
+        # The nearest tried K below and above; where none is tried, the first K that is not in the family.
+        below = family.tokens[0] - 1
+        above = family.tokens[-1] + 1
         for tokens in by_tokens:
             if below < tokens < leader.tokens:
                 below = tokens
@@ -260,14 +268,14 @@ class _Search(SearchState):
                 continue
             if not self.affords(1, count):
                 return
-            self.measure(candidate, 0, count)
+            self.measure(candidate, first=0, count=count)
             self.alive = self.survivors([candidate])
 
     def try_values(self) -> None:
         """Try each value of each tunable option on the leader, option by option."""
         count = min(self.size, self.space.prompts)
         for path, values in self.space.options:
-            leader = self.ranked(self.alive)[0].candidate
+            leader = self.leader()
             if path.startswith("speculation.") and leader.family != self.space.original.family:
                 continue  # these options belong to the original method
             self.log(f"{path}: {', '.join(map(str, values))}")
@@ -280,7 +288,7 @@ class _Search(SearchState):
                     continue
                 if not self.affords(1, count):
                     return
-                self.measure(candidate, 0, count)
+                self.measure(candidate, first=0, count=count)
                 self.alive = self.survivors([candidate])
 
     def play_off(self) -> None:
@@ -296,13 +304,19 @@ class _Search(SearchState):
                 return
             self.log(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, measured again")
             for record in close:
-                self.measure(record.candidate, 0, self.space.prompts)
+                self.measure(record.candidate, first=0, count=self.space.prompts)
             self.alive = self.survivors()
 
     def decide(self) -> tuple[Candidate, str]:
-        """The winner and the reason: of the candidates as fast as the leader, the original or the smallest change."""
+        """The winner and the reason.
+
+        It is the original profile if that is as fast as the leader (`SAME`) and of another family. Else it is, of the
+        candidates of the leader's family that are as fast, the one with the fewest changed options and then the
+        smallest K.
+        """
         equal = self.near_leader(SAME)  # the fastest first
-        fastest, original = equal[0].candidate, self.space.original
+        fastest = equal[0].candidate
+        original = self.space.original
         percent = f"{100 * (SAME - 1):.0f} %"
         # So small a gain does not justify another method or draft.
         if any(record.candidate == original for record in equal) and original.family != fastest.family:
@@ -314,7 +328,7 @@ class _Search(SearchState):
         return winner, f"within {percent} of the fastest ({fastest.id}), with fewer drafted tokens or fewer changes"
 
     def remeasure_original(self) -> bool:
-        """Measure the original profile once more if the last trials failed; return whether that was done.
+        """Measure the original profile once more if the last two trials failed; return whether that was done.
 
         The host may be at fault and not the candidates. Raises DrafthouseError if the original profile fails too.
         """
@@ -322,7 +336,7 @@ class _Search(SearchState):
         if self.failures < 2 or not self.fits(1, count):
             return False
         self.log("the last trials failed: measuring the profile as it stands again")
-        self.measure(self.space.original, 0, count)
+        self.measure(self.space.original, first=0, count=count)
         if self.tried[self.space.original.id].out:
             raise self.nothing_runs_error()
         return True
@@ -358,7 +372,8 @@ class _Search(SearchState):
                 self.log("no time for more servers under load")
                 break
             # Two starts: a lookup that has seen the answers would find them again.
-            alone, under_load = self.load_trial(arm, candidate, 0), self.load_trial(arm, candidate, self.space.load)
+            alone = self.load_trial(arm, candidate, streams=0)
+            under_load = self.load_trial(arm, candidate, streams=self.space.load)
             if alone.status == under_load.status == OK:
                 name = candidate.id if arm == SPECULATIVE else WITHOUT_SPECULATION
                 loaded.append(loaded_server(name, alone, under_load))
@@ -384,13 +399,22 @@ class _Search(SearchState):
         by_id = {candidate.id: candidate for candidate in (*chosen, *ranking)}
         return list(by_id.values())[:_LOADED]
 
-    def load_trial(self, arm: str, candidate: Candidate, streams: int) -> Outcome:
+    def load_trial(self, arm: str, candidate: Candidate, *, streams: int) -> Outcome:
         """Measure an arm on all prompts of the search, with ``streams`` concurrent requests (0: the profile's)."""
         at = f"{streams} concurrent requests" if streams else "the profile's concurrency"
         self.log(f"for the plot under load, at {at}: {arm}, {candidate.id}")
         seconds = min(self.left_s, 3 * self.cost_s(self.space.prompts) + STOP_S)
-        # Turn 0, which no trial of the search has.
-        return self.run(Task(candidate, arm, SEARCH, 0, self.space.prompts, 0, {}, seconds, streams=streams))
+        task = Task(
+            candidate,
+            arm,
+            SEARCH,
+            first=0,
+            count=self.space.prompts,
+            turn=0,  # which no trial of the search has
+            seconds=seconds,
+            streams=streams,
+        )
+        return self.run(task)
 
     # --- the final measurement ----------------------------------------------------------------------
 
@@ -398,6 +422,7 @@ class _Search(SearchState):
         """Measure baseline, winner and original profile on prompts that the search did not use, for 1 or 2 rounds.
 
         Returns the outcomes of complete rounds by (arm, candidate id), and "" or the reason why there is no such round.
+        There is a second round if the time allows; it is dropped if a trial of it fails.
         """
         arms = [(BASELINE, winner), (SPECULATIVE, winner), (SPECULATIVE, self.space.original)]
         rounds: dict[tuple[str, str], list[Outcome]] = {}
@@ -406,7 +431,7 @@ class _Search(SearchState):
             outcomes = {}
             for index, (arm, candidate) in enumerate(arms):
                 self.log(f"round {round_number} on prompts the search did not see: {arm}, {candidate.id}")
-                outcome = self.final_trial(arm, candidate, round_number, len(arms) - index)
+                outcome = self.final_trial(arm, candidate, round_number, arms_left=len(arms) - index)
                 if outcome.status != OK and rounds:
                     return rounds, ""
                 if outcome.status != OK:
@@ -419,12 +444,20 @@ class _Search(SearchState):
             arms.reverse()  # so that a drift of the host's speed cancels out over two rounds
         return rounds, ""
 
-    def final_trial(self, arm: str, candidate: Candidate, round_number: int, arms_left: int) -> Outcome:
-        """Measure one arm of the final measurement; retry a failure once if the time allows."""
+    def final_trial(self, arm: str, candidate: Candidate, round_number: int, *, arms_left: int) -> Outcome:
+        """Measure one of the last ``arms_left`` arms of a round; retry a failure once if the time allows."""
+        count = self.space.final_prompts
         for attempt in (1, 2):
-            seconds = self.budget_s - self.spent_s - RESERVE_S
-            count = self.space.final_prompts
-            outcome = self.run(Task(candidate, arm, FINAL, 0, count, round_number, {}, seconds, attempt))
+            task = Task(
+                candidate,
+                arm=arm,
+                part=FINAL,
+                count=count,
+                turn=round_number,
+                seconds=self.budget_s - self.spent_s - RESERVE_S,
+                attempt=attempt,
+            )
+            outcome = self.run(task)
             if outcome.status == OK and len(outcome.tpot_ms) < count:
                 outcome = Outcome(FAILED, why=f"only {len(outcome.tpot_ms)} of {count} answers have a time per token")
             # The time that this arm and those after it take, a third of a round each.

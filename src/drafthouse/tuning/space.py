@@ -1,7 +1,9 @@
 """List what the tuner may try for a profile: methods, drafts, draft lengths (K) and tunable options.
 
-Each candidate is resolved like a profile before it is listed. A candidate that the engine version
-refuses, or that does not fit in memory, is left out with the resolver's reason and never started.
+A family is a method with its draft; its candidates differ in K. The kinds of draft are a lookup in the text, a separate
+model, a head (a draft model that reads the target's hidden states), and a head that is built into the target. Each
+candidate is resolved like a profile before it is listed. A candidate that the engine version refuses, or that does not
+fit in memory, is left out with the resolver's reason and never started.
 """
 
 from __future__ import annotations
@@ -52,21 +54,23 @@ def catalogue_space(
     Raises DrafthouseError if the profile does not resolve or its key `tunable` is wrong.
     """
     resolved = resolve(house, name, site, suites, overrides)
-    return _SpaceBuilder(house, name, site, suites, overrides or {}, resolved).build()
+    builder = _SpaceBuilder(house=house, name=name, site=site, suites=suites, base=overrides or {}, resolved=resolved)
+    return builder.build()
 
 
 @dataclass
 class _SpaceBuilder:
-    """Builds the `CatalogueSpace` of a profile; ``base`` holds the user's changes to that profile."""
+    """Builds the `CatalogueSpace` of a profile."""
 
-    house: House
-    name: str
-    site: Unchecked
-    suites: Mapping[str, Sequence[str]]
-    base: Unchecked
-    resolved: ResolvedProfile
+    house: House  # the catalogue
+    name: str  # the profile's name
+    site: Unchecked  # as for `resolve`
+    suites: Mapping[str, Sequence[str]]  # as for `resolve`
+    base: Unchecked  # the user's changes to the profile
+    resolved: ResolvedProfile  # the profile with these changes
 
     def build(self) -> CatalogueSpace:
+        """The space. Raises DrafthouseError if the key `tunable` is wrong."""
         self.profile = with_overrides(self.house.profiles[self.name], self.base)
         self.engine = self.house.engines[self.profile["engine"]]
         self.spec = self.profile["speculation"]
@@ -87,7 +91,7 @@ class _SpaceBuilder:
     # --- methods and drafts -----------------------------------------------------------------------
 
     def _methods_and_drafts(self) -> list[tuple[str, str | None]]:
-        """Method and draft of each family: the profile's pair, then pairs without a draft to fetch, then the rest."""
+        """Method and draft of each family: the profile's, then those without a draft to fetch, then the others."""
         original = self._original_pair()
         allowed_methods = self.tunable.get("methods")
         pairs: list[tuple[str, str | None]] = []
@@ -107,7 +111,8 @@ class _SpaceBuilder:
 
     def _drafts_of(self, method: str, entry: Method) -> list[str | None]:
         """Catalogue ids of the drafts of a method for this target; None: a lookup or a head in the target."""
-        target, kind = self.resolved["target"], entry["draft"]
+        target = self.resolved["target"]
+        kind = entry["draft"]
         if kind == "lookup":
             return [None]
         drafts: list[str | None] = []
@@ -115,7 +120,8 @@ class _SpaceBuilder:
             drafts.append(None)
         if kind == "builtin" and not entry.get("or_head"):
             return drafts
-        allowed_drafts, kind_of_head = self.tunable.get("drafts"), head_kind(method, entry)
+        allowed_drafts = self.tunable.get("drafts")
+        kind_of_head = head_kind(method, entry)
         for key, model in self.house.models.items():
             if allowed_drafts is not None and key not in allowed_drafts:
                 continue
@@ -130,8 +136,9 @@ class _SpaceBuilder:
         if not is_original:
             # None removes a key: the options of the profile's method do not fit another method.
             overrides = laid_over(self.base, {"speculation": {"method": method, "draft": draft, "options": None}})
-        tokens, first = self._tokens_to_try(method, draft, is_original)
-        accepted, reason = [], ""
+        tokens, first = self._tokens_to_try(method, draft, is_original=is_original)
+        accepted = []  # the K that resolve
+        reason = ""  # of the smallest K that does not
         for k in tokens:
             refusal = self._refusal(laid_over(overrides, {"speculation": {"num_speculative_tokens": k}}))
             if refusal:
@@ -143,10 +150,15 @@ class _SpaceBuilder:
         first = min(accepted, key=lambda k: (abs(k - first), k))  # the nearest that resolves
         # The expected best K follows from an acceptance rate that the profile assumes for its draft only.
         peak = self.resolved["expectation"]["best_tokens"] if is_original else None
-        return Family(_label(method, draft), tuple(accepted), first, overrides, peak), ""
+        family = Family(_label(method, draft), tokens=tuple(accepted), first=first, overrides=overrides, peak=peak)
+        return family, ""
 
-    def _tokens_to_try(self, method: str, draft: str | None, is_original: bool) -> tuple[list[int], int]:
-        """The K that may be tried, ascending, and the K to try first."""
+    def _tokens_to_try(self, method: str, draft: str | None, *, is_original: bool) -> tuple[list[int], int]:
+        """The K that may be tried, ascending, and the K to try first, which need not be one of them.
+
+        The first is the profile's K for the profile's own family and for the same kind of draft. A method that uses all
+        heads of its draft has one K.
+        """
         entry = self.engine["methods"][method]
         model = self.house.models[draft] if draft else None
         kind = draft_kind(entry, model)
@@ -165,7 +177,7 @@ class _SpaceBuilder:
         return sorted(k for k in allowed if largest_k is None or k <= largest_k), first
 
     def _refusal(self, overrides: Unchecked) -> str:
-        """The resolver's refusal of the profile with ``overrides``, in one line; "" if it resolves."""
+        """The first reason why the resolver refuses the profile with ``overrides``; "" if it resolves."""
         try:
             resolve(self.house, self.name, self.site, self.suites, overrides)
         except DrafthouseError as error:
@@ -238,4 +250,5 @@ class _SpaceBuilder:
 
 
 def _label(method: str, draft: str | None) -> str:
+    """The id of a family: its method, and its draft if it has one."""
     return f"{method} {draft}" if draft else method

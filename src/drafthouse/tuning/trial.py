@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Run
     from drafthouse.tuning.prompt_split import TuneAsk
 
+#: The schema of a trial's result.
 SCHEMA = "drafthouse.trial/1"
 
 _REQUEST_S = 600.0  # time limit of a request; a trial's own limit usually comes first
@@ -43,12 +44,12 @@ _FINGERPRINT = 16  # hex digits of an answer's SHA-256: enough to tell answers a
 class TrialOptions:
     """Options of a trial."""
 
-    concurrency: int = 1
+    concurrency: int = 1  # requests at a time
     seconds: float = _REQUEST_S  # time limit of warm-up and answers together
-    seed: int = 1
+    seed: int = 1  # the seeds of the requests follow from this and their position
     #: The leader's TPOT in ms by prompt, as `pair_key` names it. Empty: the trial never stops early.
     reference: Mapping[str, float] = field(default_factory=dict)
-    label: str = ""
+    label: str = ""  # the beginning of progress lines
     texts: bool = False  # True: also return the answers at temperature 0, for the outputs gate
 
 
@@ -98,31 +99,39 @@ async def measure_trial(
     """Send requests to a running arm and return the result as plain data.
 
     ``asks`` are requests of `prompt_split.prompts_for`. ``tell`` receives {done, total, text} after each answer. The
-    result's ``status`` is ok, stopped (far too slow; ``why`` gives the ratio), failed (``why`` names the first failed
-    answer) or too late. Raises DrafthouseError if no warm-up request is answered.
+    result's ``status`` is, by the first case that applies: failed (``why`` names the first failed answer), stopped (far
+    too slow; ``why`` gives the ratio), too late, or ok. Raises DrafthouseError if no warm-up request is answered.
     """
-    trial = _Trial(endpoint, [_ask(ask, options.seed, position) for position, ask in enumerate(asks)], options, tell)
+    requests = [_ask(ask, options.seed, position) for position, ask in enumerate(asks)]
+    trial = _Trial(endpoint, requests, options, tell)
     async with open_session(_REQUEST_S) as session:
         return await trial.measure(session)
 
 
 def _ask(ask: TuneAsk, seed: int, position: int) -> Ask:
+    """The request at a position of a trial."""
     # The seed depends on the trial's seed and the position only, so that two arms of a round sample alike.
     return Ask(**ask, group="trial", seed=10_000 * seed + position)
 
 
 class _Trial:
-    """A running trial: the requests that ended, and their speeds over the leader's (``ratios``)."""
+    """A running trial."""
 
     def __init__(self, endpoint: Endpoint, asks: list[Ask], options: TrialOptions, tell: Tell) -> None:
-        self.endpoint, self.asks, self.options, self.tell = endpoint, asks, options, tell
+        self.endpoint = endpoint
+        self.asks = asks
+        self.options = options
+        self.tell = tell
         self.streams = max(1, min(options.concurrency, len(asks)))  # concurrent requests
-        self.requests: list[Request] = []
-        self.ratios: list[float] = []
-        self.why = ""
+        self.requests: list[Request] = []  # those that ended
+        self.ratios: list[float] = []  # the speeds of their answers over the leader's
+        self.why = ""  # why the trial ends early; "" while it goes on
 
     async def measure(self, session: aiohttp.ClientSession) -> TrialResult:
-        """Warm up, send the prompts until done, out of time or hopeless, and return the result."""
+        """Warm up, send the prompts until they are answered, the time is over or the candidate is hopeless.
+
+        Counters and CPU use are read before and after the prompts. Returns the result.
+        """
         end = time.monotonic() + self.options.seconds
         await self.warm_up(session)
         cpu_before = await asyncio.to_thread(read_cpu)
@@ -175,7 +184,8 @@ class _Trial:
         if leader_ms and answer_ms:
             self.ratios.append(leader_ms / answer_ms)
             speed_text = f", {self.ratios[-1]:.2f} x the leader's speed"
-        done, total = len(self.requests), len(self.asks)
+        done = len(self.requests)
+        total = len(self.asks)
         self.tell({"text": f"{self.options.label}{speed_text}", "done": done, "total": total})
         if done < total and not self.why and hopeless(self.ratios):
             middle = sorted(self.ratios)[len(self.ratios) // 2]
@@ -184,11 +194,14 @@ class _Trial:
     def result(
         self, status: str, measured_s: float, before: Snapshot, after: Snapshot, other_cpu_percent: float | None
     ) -> TrialResult:
-        """The result as plain data, without answer texts unless the option `texts` is set."""
+        """The result as plain data, without answer texts unless the option `texts` is set.
+
+        A failed answer makes the ``status`` failed. ``before`` and ``after`` are the engine's counters.
+        """
         output_tokens = 0
-        tpot_ms: dict[str, float] = {}
+        tpot_ms: dict[str, float] = {}  # by prompt, see `pair_key`
         at_temperature_0: list[Request] = []
-        outputs: dict[str, str] = {}
+        outputs: dict[str, str] = {}  # fingerprints by prompt
         failed: list[Request] = []
         for request in self.requests:
             output_tokens += request["output_tokens"] or 0
@@ -204,11 +217,14 @@ class _Trial:
                 outputs[_pair(request)] = _fingerprint(request)
             if tpot := _tpot(request):
                 tpot_ms[_pair(request)] = tpot
-        acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
+        acceptance = None
+        if self.requests:
+            acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], log=None)
         draft_tokens = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
         acceptance_length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
         if failed:
-            status, self.why = FAILED, f"{failed[0]['prompt_id']}: {failed[0]['error']}"
+            status = FAILED
+            self.why = f"{failed[0]['prompt_id']}: {failed[0]['error']}"
         result: TrialResult = {
             "schema": SCHEMA,
             "arm": self.endpoint.arm,
@@ -231,6 +247,7 @@ class _Trial:
 
 
 def _answer(request: Request) -> Answer:
+    """An answer as the outputs gate reads it; its prompt id includes suite and temperature."""
     return {
         "group": "final",
         "prompt_id": _pair(request),
@@ -257,5 +274,6 @@ def _tpot(request: Request) -> float | None:
 
 
 def _fingerprint(request: Request) -> str:
+    """A short hash of an answer's reasoning and text."""
     text = f"{request['reasoning_text']}{request['text']}"
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT]

@@ -15,8 +15,9 @@ STOP_S = 25.0
 KILL_S = 10.0
 #: All trials end at least this many seconds before the budget does.
 RESERVE_S = STOP_S + KILL_S
-#: How the search can end.
-ALL, TIME = "nothing more to try", "no time for more"
+# How the search can end.
+ALL = "nothing more to try"
+TIME = "no time for more"
 
 #: Factor on every planned time, since a server start or an answer may take longer than measured.
 CAUTION = 1.15
@@ -32,11 +33,15 @@ class SearchState:
     """State of a search within a time budget. The leader is the fastest candidate that can still win."""
 
     def __init__(self, space: Space, trial: Trial, budget_s: float, log: Log) -> None:
-        self.space, self.trial, self.log = space, trial, log
-        self.budget_s, self.spent_s = budget_s, 0.0
+        self.space = space
+        self.trial = trial
+        self.log = log
+        self.budget_s = budget_s
+        self.spent_s = 0.0
         self.tried: dict[str, CandidateRecord] = {}  # by candidate id
         self.alive: list[CandidateRecord] = []  # candidates that can still win and are compared further
-        self.overhead_s, self.answer_s = 0.0, 0.0  # planned times of a server start and stop, and of an answer
+        self.overhead_s = 0.0  # planned time of a server start and stop
+        self.answer_s = 0.0  # planned time of an answer
         self.size = min(space.first_prompts, space.prompts)  # prompts in the next trial
         self.ended = ALL
         self.unrefined = False  # True: no time was left for K close to the leader's
@@ -45,17 +50,17 @@ class SearchState:
     # --- time -----------------------------------------------------------------------------------
 
     def cost_s(self, answers: int) -> float:
-        """Expected time of a trial with this number of answers."""
+        """Expected seconds of a trial with this number of answers."""
         return CAUTION * (self.overhead_s + answers * self.answer_s)
 
     def final_s(self, rounds: int) -> float:
-        """Expected time of the final measurement: per round a baseline, the winner and the original profile."""
+        """Expected seconds of the final measurement: per round a baseline, the winner and the original profile."""
         answers_s = self.space.final_prompts * self.space.final_weight * self.answer_s
         return rounds * CAUTION * (3 * self.overhead_s + (2 + _BASELINE_SLOWER) * answers_s)
 
     @property
     def left_s(self) -> float:
-        """Time left for the search, after a reserve for the final measurement and the last stop."""
+        """Seconds left for the search, after a reserve for the final measurement and the last stop."""
         # Two rounds, unless they would take more than a third of the budget from the search.
         rounds = 2 if self.final_s(2) <= self.budget_s / 3 else 1
         return self.budget_s - self.spent_s - RESERVE_S - self.final_s(rounds)
@@ -74,17 +79,24 @@ class SearchState:
     # --- one trial ------------------------------------------------------------------------------
 
     def measure(self, candidate: Candidate, first: int, count: int, seconds: float | None = None) -> Outcome:
-        """Run a trial of a candidate on ``count`` prompts from index ``first`` on, and record its outcome."""
+        """Run a trial on ``count`` prompts from index ``first`` on for at most ``seconds``, and record its outcome."""
         record = self.tried.setdefault(candidate.id, CandidateRecord(candidate))
-        leader = self.ranked(self.alive)[0] if self.alive else record
+        leader = record
+        if self.alive:
+            leader = self.ranked(self.alive)[0]
         if seconds is None:
-            seconds = min(self.left_s, 3 * self.cost_s(count) + STOP_S)  # three times the usual time is a failure
-            if all(other is record or other.candidate.family != candidate.family for other in self.tried.values()):
-                # A family's first trial may fetch weights: limit it to half of the time left.
-                seconds = self.left_s / 2
+            seconds = self._limit_s(record, count)
         record.starts += 1
-        reference = leader.medians() if leader is not record else {}  # the leader does not race itself
-        task = Task(candidate, SPECULATIVE, SEARCH, first, count, record.starts, reference, seconds)
+        task = Task(
+            candidate,
+            arm=SPECULATIVE,
+            part=SEARCH,
+            first=first,
+            count=count,
+            turn=record.starts,
+            reference=leader.medians() if leader is not record else {},  # the leader does not race itself
+            seconds=seconds,
+        )
         outcome = self.run(task)
         for prompt, value in outcome.tpot_ms.items():
             record.tpot_ms.setdefault(prompt, []).append(value)
@@ -100,6 +112,14 @@ class SearchState:
             self.failures = 0
         self.log(f"{candidate.id}: {self.outcome_text(record, outcome)}")
         return outcome
+
+    def _limit_s(self, record: CandidateRecord, count: int) -> float:
+        """The time limit of a candidate's trial with ``count`` prompts, in seconds."""
+        family = record.candidate.family
+        if all(other is record or other.candidate.family != family for other in self.tried.values()):
+            # A family's first trial may fetch weights: limit it to half of the time left.
+            return self.left_s / 2
+        return min(self.left_s, 3 * self.cost_s(count) + STOP_S)  # three times the usual time is a failure
 
     def run(self, task: Task) -> Outcome:
         """Run the trial of a task and count its time as spent."""
@@ -120,6 +140,10 @@ class SearchState:
             text += f", {median(ratios):.2f} x the profile's own speed"
         return text
 
+    def leader(self) -> Candidate:
+        """The fastest candidate of `alive`."""
+        return self.ranked(self.alive)[0].candidate
+
     def ranked(self, records: Sequence[CandidateRecord]) -> list[CandidateRecord]:
         """The candidates, the fastest first; among equals the smaller K first."""
         return [record for _, record in self._by_speed(records)]
@@ -132,13 +156,15 @@ class SearchState:
     def near_leader(self, factor: float) -> list[CandidateRecord]:
         """The leader, then the candidates whose speed times ``factor`` reaches the leader's."""
         ranking = self._by_speed(self.alive)
-        return [record for speed, record in ranking if ranking[0][0] <= factor * speed]
+        leader_speed, _ = ranking[0]
+        return [record for speed, record in ranking if leader_speed <= factor * speed]
 
     def survivors(self, more: Sequence[Candidate] = ()) -> list[CandidateRecord]:
         """The candidates of `alive` and of ``more`` that are not out.
 
-        If there are none, all candidates that are not out, since dropped ones were only slower. Raises DrafthouseError
-        if there are none of these either, not even the original profile: then the host is at fault.
+        If there are none, all tried candidates that are not out: they were dropped only because they were slower.
+        Raises DrafthouseError if there are none of these either, not even the original profile: then the host is at
+        fault.
         """
         by_id = {record.candidate.id: record for record in self.alive if not record.out}
         for candidate in more:

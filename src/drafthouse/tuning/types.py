@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Unchecked
     from drafthouse.prompts.suite_types import Gate
 
-#: How a trial can end. A candidate whose last trial did not end "ok" cannot win.
-OK, STOPPED, FAILED, TOO_LATE = "ok", "stopped", "failed", "too late"
+# How a trial can end. A candidate whose last trial did not end "ok" cannot win.
+OK = "ok"
+STOPPED = "stopped"  # the candidate was far too slow
+FAILED = "failed"
+TOO_LATE = "too late"  # the time of the trial or of the search was over
 #: Which prompts a trial sends: those of the search, or those of the final measurement.
 SEARCH, FINAL = "search", "final"
+#: The arms: the server without speculation, and with it.
 BASELINE, SPECULATIVE = "baseline", "speculative"
 
 #: Tuned options as (path, value), the path as in a profile: `serve.threads`, `speculation.options.min_probability`.
@@ -41,11 +45,11 @@ def at_path(path: str, value: object) -> Unchecked:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A speculation setup: a method with its draft (the family), K = ``tokens``, and tuned options."""
+    """A speculation setup."""
 
-    family: str
-    tokens: int
-    settings: Settings = ()
+    family: str  # `Family.id`, the method with its draft
+    tokens: int  # K
+    settings: Settings = ()  # options that differ from the profile's
     #: Changes to the profile, nested like a profile, that give this candidate.
     overrides: Unchecked = field(default_factory=dict, compare=False)
 
@@ -58,12 +62,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Family:
-    """A method with its draft: candidates that differ in K only."""
+    """A method with its draft; its candidates differ in K, and in options if these are tuned."""
 
-    id: str
+    id: str  # the method, and the draft if it has one
     tokens: tuple[int, ...]  # all K that may be tried, ascending
     first: int  # the K to try first
-    overrides: Unchecked = field(default_factory=dict, compare=False)
+    overrides: Unchecked = field(default_factory=dict, compare=False)  # changes to the profile that give the family
     peak: int | None = None  # the K with the largest expected gain; None: not known
 
     def candidate(self, tokens: int, settings: Settings = ()) -> Candidate:
@@ -74,7 +78,7 @@ class Family:
         return Candidate(self.id, tokens, settings, overrides)
 
     def coarse_candidates(self) -> list[Candidate]:
-        """Candidates at the first K and at the powers of two, those nearest to the expected peak first."""
+        """The candidate at the first K, then powers of two, nearest to the expected peak (None: the first K) first."""
         powers = [k for k in self.tokens if k & (k - 1) == 0 and k != self.first]
         powers.sort(key=lambda k: (abs(math.log(k / (self.peak or self.first))), k))
         return [self.candidate(k) for k in (self.first, *powers)]
@@ -84,7 +88,7 @@ class Family:
 class Space:
     """All that may be tried. The first family is the original profile's, and its ``first`` that profile's K."""
 
-    families: tuple[Family, ...]
+    families: tuple[Family, ...]  # in the order in which to try them
     prompts: int  # number of prompts for the search
     final_prompts: int  # number of answers per arm and round of the final measurement
     #: Mean output tokens of a final measurement answer over those of a search answer, by their limits.
@@ -112,10 +116,9 @@ class Task:
 
     candidate: Candidate
     arm: str = SPECULATIVE
-    part: str = SEARCH
-    first: int = 0
-    #: Send ``count`` prompts of the part from index ``first`` on; after the last prompt continue at the first.
-    count: int = 0
+    part: str = SEARCH  # `SEARCH` or `FINAL`
+    first: int = 0  # index of the first prompt of the part
+    count: int = 0  # number of prompts; after the last prompt of the part continue at its first
     turn: int = 1  # counts the trials of this candidate from 1; in the final measurement it is the round
     #: The leader's TPOT in ms by prompt. A trial that is far slower ends early. Empty: it never does.
     reference: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -135,14 +138,14 @@ class Task:
 class Answer(TypedDict):
     """An answer as the gates, the checks of outputs, read it (`analysis/gates.py`)."""
 
-    group: str
-    prompt_id: str
+    group: str  # the same for all answers
+    prompt_id: str  # `paired_stats.pair_key`
     status: Status
     temperature: float
     text: str
     reasoning_text: str
     tool_calls: list[ToolCall] | None
-    pieces: list[int]
+    pieces: list[int]  # lengths of the streamed pieces in characters
     output_tokens: int | None
     http_status: int | None
     error: str | None
@@ -153,33 +156,33 @@ class Answer(TypedDict):
 class Facts(TypedDict, total=False):
     """Data of a trial beside its times; all of it is optional."""
 
-    acceptance: Acceptance | None
+    acceptance: Acceptance | None  # None: nothing was answered
     outputs: dict[str, str]  # fingerprint of each answer at temperature 0, by prompt
-    drafted: bool  # whether the engine drafted any token
-    output_tokens: int
-    ended_unix_s: float
+    drafted: bool  # True: the engine drafted a token
+    output_tokens: int  # of all answers
+    ended_unix_s: float  # epoch seconds of the end
     other_cpu_percent: float | None  # CPU use by other processes; None: not measured
     answers: list[Answer]  # at temperature 0, of the final measurement only
 
 
 class TrialResult(Facts):
-    """Result of `trial.measure_trial`, which runs on the host that serves."""
+    """The result of `trial.measure_trial`, which runs on the host that serves."""
 
-    schema: str
+    schema: str  # `trial.SCHEMA`
     arm: str
-    status: str
-    why: str
+    status: str  # how it ended: `OK`, `STOPPED`, `FAILED` or `TOO_LATE`
+    why: str  # the reason of a failure or an early end; "" for others
     asked: int  # number of requests that ended, failed ones included
-    failed: int
-    measured_s: float
+    failed: int  # number of them that failed
+    measured_s: float  # from the first prompt to the last answer
     tpot_ms: dict[str, float]  # by prompt, as `paired_stats.pair_key` names it
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a trial, as the search and the journal keep it."""
+    """The result of a trial, as the search and the journal keep it."""
 
-    status: str
+    status: str  # how it ended: `OK`, `STOPPED`, `FAILED` or `TOO_LATE`
     tpot_ms: Mapping[str, float] = field(default_factory=dict)  # by prompt, as in `TrialResult`
     elapsed_s: float = 0.0  # wall-clock time of the whole trial; counts against the budget
     prepared_s: float = 0.0  # part of it: fetching weights and making environments, once per family
