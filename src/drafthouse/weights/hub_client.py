@@ -137,12 +137,7 @@ def look_up(
 
     root = _root_of(endpoint)
     api = _HubApi(
-        root=root,
-        repo=repo,
-        revision=revision,
-        token=token,
-        patience=patience or Patience(tries=5),
-        deadline=deadline,
+        root=root, repo=repo, revision=revision, token=token, patience=patience or Patience(tries=5), deadline=deadline
     )
     commit = api.commit()
     # Anyone can list a gated repository; this request fails if the token may not read its files.

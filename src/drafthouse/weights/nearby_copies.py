@@ -77,9 +77,7 @@ class NearbyFolder:
 
     def fill_part_of(self, file: RemoteFile, part: Path, tell: TellBytes) -> bool:
         """Fill ``part`` as `fill_part` does; the path of ``file`` is relative to the folder."""
-        return self.fill_part(
-            file.path, part, size=file.size, sha256=file.sha256, git_sha1=file.git_sha1, tell=tell
-        )  # fmt: skip
+        return self.fill_part(file.path, part, size=file.size, sha256=file.sha256, git_sha1=file.git_sha1, tell=tell)
 
     def fill_part(
         self, relative: str, part: Path, *, size: int | None, sha256: str | None, git_sha1: str | None, tell: TellBytes

@@ -281,8 +281,9 @@ class _Job:
         wrong_hashes: list[str] = []
         # The second download tells data that was altered once from a file that always comes wrong.
         for _ in range(2):
-            came_verified = self._fill_part(file, slots)
-            part_hash = file.key if came_verified else self._hash(file, part, slots)
+            part_hash = file.key
+            if not self._fill_part(file, slots):
+                part_hash = self._hash(file, part, slots)
             with disk_trouble(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
                 if part_hash == file.key:

@@ -87,7 +87,9 @@ class Counts:
                 activity = "fetching"
                 processed = sum(self._size_by_file.values())
             else:
-                activity = "verifying" if self._hashed > self._hashed_at_report else "waiting for a turn:"
+                activity = "waiting for a turn:"
+                if self._hashed > self._hashed_at_report:
+                    activity = "verifying"
                 processed = self._hashed
             self._hashed_at_report = self._hashed
             # Bytes that are hashed again after a wrong download would lead beyond the total.

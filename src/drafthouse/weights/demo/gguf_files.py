@@ -18,6 +18,8 @@ from ...core.errors import DrafthouseError, Problem, one_problem
 
 # Called with (bytes written, bytes in total); both are equal in the last call.
 Progress = Callable[[int, int], None]
+#: Values by metadata key.
+Metadata = Mapping[str, Any]
 
 # The tensors of a block whose output is added to the residual stream. If they are zero, the block adds
 # nothing: x + W_o·attention(x) = x and x + W_down·ffn(x) = x, whatever the norms around them do.
@@ -180,7 +182,7 @@ def write_gguf(
     reader: Any,
     final: Path,
     plan: Sequence[Tensor],
-    metadata: Mapping[str, Any],
+    metadata: Metadata,
     progress: Progress | None,
 ) -> Written:
     """Write the planned tensors and the reader's metadata to ``final``, one tensor in memory at a time.
@@ -214,7 +216,7 @@ def write_gguf(
     return Written(str(final), final.stat().st_size, file_sha256(final))
 
 
-def _add_metadata(gguf: Any, writer: Any, reader: Any, metadata: Mapping[str, Any]) -> None:
+def _add_metadata(gguf: Any, writer: Any, reader: Any, metadata: Metadata) -> None:
     """Add the reader's metadata to the writer, changed by ``metadata`` as `write_gguf` says."""
     for key, field in reader.fields.items():
         value = metadata.get(key, field.contents())
