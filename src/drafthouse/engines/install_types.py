@@ -25,7 +25,7 @@ class Install(TypedDict):
     python_packages: list[Requirement]
     no_deps_packages: NotRequired[list[Requirement]]  # installed without their dependencies
     launcher: NotRequired[File]  # a program in roles/engine/files, for an engine whose packages have none
-    lock: NotRequired[File]  # versions and hashes of all packages; missing: uv resolves them on the box
+    lock: NotRequired[File]  # versions and hashes of all packages
     tools: NotRequired[list[File]]  # further programs in roles/engine/files
     torch_backend: NotRequired[Name]  # of uv pip: which build of PyTorch
     prerelease: NotRequired[bool]  # versions before a release are allowed
@@ -66,6 +66,6 @@ class EngineRelease(TypedDict):
 class Nightly(TypedDict):
     """The nightly build, which is unpinned."""
 
-    reason: str  # why somebody would run it, for the user
+    reason: str  # why it is not pinned, for the user
     install: dict[str, Install]  # by kind of hardware
     image: NotRequired[Image]

@@ -225,8 +225,8 @@ class Command:
 def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], where: str) -> Settings:
     """Flat ``settings`` (dotted keys) with today's keys; each renamed or removed key is added to ``changes``.
 
-    ``where``: the file or flag that has them, for the changes. A key that is given under its present name too keeps the
-    value of the one that comes first.
+    ``where``: the file or flag that has them, for the changes. A value under a present name wins over one under an old
+    name, and of two old names the first wins.
     """
     result: Settings = {}
     for given_key, given_value in settings.items():

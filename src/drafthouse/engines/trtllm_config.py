@@ -134,7 +134,8 @@ def _check_word(value: object, words: Words, version: str, path: str, findings: 
 
 def _spoken(span: Mapping[str, str | None]) -> str:
     """The versions of a span as text: ``1.2.0 or later``, ``1.2 or earlier``."""
-    since, until = span.get("since"), span.get("until")
+    since = span.get("since")
+    until = span.get("until")
     parts = []
     if since:
         parts.append(f"{since} or later")

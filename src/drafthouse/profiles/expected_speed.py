@@ -41,7 +41,7 @@ class Drafting:
     """The time of one pass of the draft, which is the sum of three parts."""
 
     read: int  # bytes that the pass reads; their time follows from the bandwidth
-    seconds: float = 0.0  # that do not depend on the model
+    seconds: float = 0.0  # that every pass takes besides
     share: float = 0.0  # of the time of a target's step without drafting
     one_pass: bool = False  # True if one pass yields all K tokens, False if it yields one token
 

@@ -95,7 +95,8 @@ def resolve(
     findings.problems += site_findings.problems
     if findings.problems:
         raise DrafthouseError(findings.problems)
-    return _Join(house, name, profile, cast("Site", dict(site)), suites, findings).run()
+    own_site = cast("Site", dict(site))
+    return _Join(house, name=name, profile=profile, site=own_site, suites=suites, findings=findings).run()
 
 
 def no_such_profile(house: House, name: str) -> Problem:

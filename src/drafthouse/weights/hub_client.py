@@ -242,7 +242,7 @@ class _HubApi:
     deadline: Deadline | None = None  # for all requests together; None: each answer has its own time limit only
 
     def commit(self) -> str:
-        """Commit that the revision points to now. Raises DrafthouseError, also if a commit gives another commit."""
+        """Commit that the revision points to now. Raises DrafthouseError, also if it is another than the named one."""
         suffix = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
         commit = str(self.json(f"/api/models/{self.repo}{suffix}").get("sha"))
         is_wrong_commit = is_commit(self.revision) and commit != self.revision

@@ -96,8 +96,9 @@ class NearbyFolder:
             return self._fill_part(relative, part, size, key, tell)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-                needed, do = "room for the weights", "free some space, then run again: it resumes"
-                raise one_problem("disk-full", f"{error.strerror} at {part.parent}", needed, do) from error
+                found = f"{error.strerror} at {part.parent}"
+                do = "free some space, then run again: it resumes"
+                raise one_problem("disk-full", found, "room for the weights", do) from error
             self.remarks.append(f"{self._folder}: {relative}: {error.strerror or error}; using the hub")
             return False
 
