@@ -161,7 +161,7 @@ def _engine_parts(engine: ResolvedEngine) -> dict[str, str]:
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield name, old value and new value (NOTHING if missing) of each difference."""
-    for name in dict.fromkeys([*old, *new]):
+    for name in dict.fromkeys([*old, *new]):  # each name once, the old ones first
         before = old.get(name, NOTHING)
         after = new.get(name, NOTHING)
         if before != after:

@@ -92,7 +92,7 @@ class Plan:
         return self.snapshot.size - sum(file.size for file in self.to_do)
 
     def need(self) -> Need:
-        """Disk space that the missing files need: bytes that their parts do not have yet, and one inode for each part.
+        """Disk space that the missing files need: bytes that their parts lack, and an inode for each new part.
 
         A file that becomes a hard link to the client's cache needs an inode and no bytes.
         """
