@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 99_176,
-    "Python tokens": 531_668,
-    "Python test lines": 86_245,
+    "product lines": 99_785,
+    "Python tokens": 531_674,
+    "Python test lines": 86_248,
     "untyped mappings": 161,
     "comprehensions": 1_484,
     "conditional expressions": 814,

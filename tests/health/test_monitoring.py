@@ -53,7 +53,7 @@ def wished(home: Path, engine: LlamaServer) -> Any:
     }  # fmt: skip
     catalogue: Any = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}
     arms: Any = {"speculative": {"config": None}}
-    found = monitoring_of(site, "a-profile", catalogue, arms, gpu=False, gateway=None)
+    found = monitoring_of(site, profile="a-profile", engine=catalogue, arms=arms, gpu=False, gateway=None)
     assert found is not None
     return found
 

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from drafthouse.export.evidence import Evidence
+from drafthouse.export.evidence import ReportFacts
 from drafthouse.export.order import Order, order_of
 from drafthouse.export.targets import TARGETS
 from tests.support import exports
@@ -82,8 +82,8 @@ def profile_with(text: str, models_dir: str, key_file: Path, port: int) -> Any:
     return data
 
 
-def evidence_with(text: str) -> Evidence:
-    return Evidence(text or "x", "ef" * 32, text, f"Proof: {text}", None, False, {})
+def evidence_with(text: str) -> ReportFacts:
+    return ReportFacts(text or "x", "ef" * 32, text, f"Proof: {text}", None, False, {})
 
 
 def order_with(text: str, target: str, key_file: Path = Path("/drafthouse/secrets/api_key"), port: int = 8000) -> Order:

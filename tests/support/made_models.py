@@ -112,7 +112,9 @@ def prune_blocks(source: Path, path: Path, blocks: int) -> None:
     reader, own = language_model(str(source), str(source))
     first = (blocks + 1) // 2
     sources = [(block, False) for block in [*range(first), *range(own - blocks + first, own)]]
-    restack(reader, own, sources, f"blocks taken out: {own} -> {blocks}", str(path), str(path), None)
+    mark = f"blocks taken out: {own} -> {blocks}"
+    to = str(path)
+    restack(reader, block_count=own, sources=sources, synthetic=mark, dst=to, where=to, progress=None)
 
 
 def random_head(kind: str, target: Path, folder: Path) -> Path:

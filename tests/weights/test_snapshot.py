@@ -374,11 +374,11 @@ def test_what_is_brought_from_elsewhere_is_not_asked_of_the_hub(tmp_path: Path) 
         both = (config, RemoteFile("sub/model.safetensors", shard.size, sha256_of(shard), None))
         return Snapshot("org/model", COMMIT, COMMIT, both)
 
-    def bring(name: str, part: Path, size: int, sha256: str | None, git_sha1: str | None, tell: Any) -> bool:
-        if name == "config.json":
+    def bring(file: RemoteFile, part: Path, tell: Any) -> bool:
+        if file.path == "config.json":
             return False
-        part.write_bytes(RIGHT[name])
-        tell(size)
+        part.write_bytes(RIGHT[file.path])
+        tell(file.size)
         return True
 
     with hub_server(Hub(FILES)) as hub:

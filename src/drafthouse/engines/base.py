@@ -62,9 +62,9 @@ class LogLine:
     """Speculation figures of one log line, which cover the time since the previous such line."""
 
     num_drafts: float | None  # computed from the other figures, hence no whole number; None where it cannot be
-    draft_tokens: int
+    draft_tokens: int  # 0, as the next, for an engine that logs no counts
     accepted_tokens: int
-    rates: list[float]  # acceptance rates (fractions) by draft position
+    rates: list[float]  # acceptance rates (fractions) by draft position; [] if they are not logged
     length: float | None = None  # the mean acceptance length, of an engine that logs no counts
 
 
@@ -240,7 +240,8 @@ def by_field(
     """The values of counters by field, then by draft position, summed over all other labels.
 
     ``fields`` maps a counter's name without prefix and ``_total`` to its field. ``label`` is the label with the draft
-    position; a sample without it is at position 0. A name with ``_total`` overrides the same name without it.
+    position; a sample without it is at position 0. A name with ``_total`` overrides the same name without it. Fields
+    without a sample are missing; samples without a finite value do not count.
     """
     sums: dict[tuple[Field, bool, int], float] = {}
     for sample in samples:

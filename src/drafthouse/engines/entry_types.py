@@ -72,7 +72,7 @@ class Route(Versioned):
     """A path of the server, and what a request to it gives: docs/add-an-engine.md lists the words."""
 
     gives: Literal["work", "control", "tells", "memory", "nothing"]
-    guarded: NotRequired[bool]
+    guarded: NotRequired[bool]  # it needs the API key, whatever its prefix
 
 
 class OpenPaths(TypedDict):
@@ -95,14 +95,14 @@ class Proof(TypedDict):
     """What the tests prove about an engine, and what they do not."""
 
     proven: str
-    missing: NotRequired[str]
+    missing: NotRequired[str]  # what the tests do not prove
 
 
 class CudaNeed(Versioned):
-    """The CUDA version of the packages and the image, and the oldest driver for it, by version."""
+    """The CUDA version that some versions need."""
 
-    cuda: str
-    driver: str
+    cuda: str  # of the packages and the image
+    driver: str  # the oldest NVIDIA driver for it
 
 
 class PluginFlags(TypedDict):
@@ -166,17 +166,17 @@ class Launch(TypedDict):
     so the template passes the key inside the process.
     """
 
-    command: list[str]
+    command: list[str]  # the words before the flags
     target: NotRequired[str]  # the flag for the model; without it, the model is a positional argument
     name: NotRequired[str]  # the flag for the served model's name
-    host: str
-    port: str
-    key_file: NotRequired[str]
-    key_environment: NotRequired[Annotated[str, {"form": VARIABLE}]]
+    host: str  # the flag for the address
+    port: str  # the flag for the port
+    key_file: NotRequired[str]  # the flag for a file with the API key
+    key_environment: NotRequired[Annotated[str, {"form": VARIABLE}]]  # the variable with the API key
     key_inside: NotRequired[str]
-    config: NotRequired[EngineConfig]
-    always: NotRequired[dict[str, LauncherFlag]]
-    environment: NotRequired[Variables]
+    config: NotRequired[EngineConfig]  # of an engine that reads a YAML file
+    always: NotRequired[dict[str, LauncherFlag]]  # by flag
+    environment: NotRequired[Variables]  # of every arm
     environment_by_kind: NotRequired[dict[str, Variables]]  # by kind of hardware: gpu or cpu
     environment_by_gpu: NotRequired[list[GpuEnvironment]]
 
@@ -222,10 +222,10 @@ class Option(Versioned):
     type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
     means: NotRequired[dict[str, Meaning]]  # by word
     unless_said: NotRequired[float]
-    warning: NotRequired[str]
+    warning: NotRequired[str]  # for the user of the option
     choices: NotRequired[dict[str, OptionChoice]]  # by value
-    spelled: NotRequired[list[Spelling]]
-    server_only: NotRequired[bool]
+    spelled: NotRequired[list[Spelling]]  # other names of the flag
+    server_only: NotRequired[bool]  # the engine's Python API does not have it
     refused_on: NotRequired[dict[str, RefusedOn]]  # by compute capability
 
 
@@ -259,16 +259,18 @@ class SpeculationForm(TypedDict):
 class DraftMatch(TypedDict):
     """What must match in a draft and its target."""
 
-    tokenizer: NotRequired[bool]
-    vocab_difference: NotRequired[Annotated[int, {"low": 0}]]  # in so many entries the vocabularies may differ
+    tokenizer: NotRequired[bool]  # True: both must split text in the same way
+    vocab_difference: NotRequired[
+        Annotated[int, {"low": 0}]
+    ]  # entries by which the vocabularies may differ; 0 if missing
 
 
 class MethodRequires(TypedDict):
-    """The options and variables that both arms get because a method needs them, and the reason."""
+    """What both arms get because a method needs it."""
 
     serve: NotRequired[Options]
     environment: NotRequired[Variables]
-    reason: str
+    reason: str  # for the user
 
 
 @final
@@ -295,7 +297,7 @@ class Method(Versioned, MethodPackages):
     whole_passes: NotRequired[bool]
     one_pass: NotRequired[bool]  # one pass of the draft gives all draft tokens
     value: NotRequired[str]  # the engine's name, if it is not the catalogue's
-    reason: NotRequired[str]
+    reason: NotRequired[str]  # why some versions do not have it
     match: NotRequired[DraftMatch]
     usual_tokens: NotRequired[Count]  # K for a pasted command that sets none
     all_heads: NotRequired[bool]  # K must be the draft's number of heads
@@ -329,39 +331,42 @@ class EngineEntry(TypedDict):
     formats: list[str]  # of weights: gguf, safetensors
     unread_layouts: NotRequired[list[Layout]]  # that the engine does not load
     health: ServerPath  # answers 200 once the server is ready
-    ready_timeout_s: Count
+    ready_timeout_s: Count  # seconds that a start may take
     metrics: Metrics
     open_paths: OpenPaths
-    scores: NotRequired[Scores]
+    scores: NotRequired[Scores]  # missing: it cannot score a given text
     proof: NotRequired[Proof]
     overhead_mib: Count  # memory besides weights and KV cache
     draft_step: NotRequired[DraftStep]
     kv_bytes_per_value: Count  # of the KV cache
     kv_type_option: NotRequired[str]  # the option that sets the KV cache's type
+    # By type of the KV cache, the bytes of a value.
     kv_bytes_by_type: NotRequired[Annotated[dict[str, Annotated[float, {"low": 0.1}]], {"names": NAME}]]
-    reserves: Literal["needed", "share", "share_of_free"]  # of GPU memory
-    default_version: Version
+    # GPU memory that it takes at its start: what it needs, a share of all, or a share of what the weights leave.
+    reserves: Literal["needed", "share", "share_of_free"]
+    default_version: Version  # of a profile that names none
     releases: NotRequired[list[Version]]  # all versions that a profile may name
     versions: Annotated[dict[str, EngineRelease], {"names": VERSION}]  # the supported ones
     install: dict[str, Install]  # by kind of hardware: gpu or cpu
-    image: NotRequired[Image]
+    image: NotRequired[Image]  # for GPUs
     rental_image: NotRequired[ImageName]  # for a rented box, if `image` has no Python
-    cuda: NotRequired[list[CudaNeed]]
+    cuda: NotRequired[list[CudaNeed]]  # the first that has the version counts
     shared_memory_mib: NotRequired[Count]  # the size of /dev/shm
     nightly: NotRequired[Nightly]
     plugin: NotRequired[Plugin]
     container: NotRequired[ContainerWishes]
     launch: Launch
-    options: Annotated[dict[str, Option], {"names": OPTION}]
+    options: Annotated[dict[str, Option], {"names": OPTION}]  # by a profile's name
     flag_style: NotRequired[Literal["-", "_"]]  # between the words of a flag
     reserved: NotRequired[list[Reserved]]
-    context_option: str  # the next options are read by the memory plan
-    sequences_option: str
+    # Names of options that the memory plan reads, and the engine's defaults for them.
+    context_option: str  # tokens of a context
+    sequences_option: str  # requests at once
     sequences_default: NotRequired[Count]
     context_is_shared: bool  # False: each sequence has its own
-    share_option: NotRequired[str]
+    share_option: NotRequired[str]  # fraction of the GPU memory that ``reserves`` is about
     share_default: NotRequired[Annotated[float, {"low": 0, "high": 1}]]
-    devices_option: NotRequired[str]
+    devices_option: NotRequired[str]  # GPUs over which the model is split
     layer_split: NotRequired[bool]  # it puts some layers on each GPU by itself: the memory adds up, not the speed
     copies_option: NotRequired[str]  # data parallel replicas
     speculation: SpeculationForm

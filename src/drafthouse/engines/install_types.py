@@ -25,10 +25,10 @@ class Install(TypedDict):
     python_packages: list[Requirement]
     no_deps_packages: NotRequired[list[Requirement]]  # installed without their dependencies
     launcher: NotRequired[File]  # a program in roles/engine/files, for an engine whose packages have none
-    lock: NotRequired[File]
+    lock: NotRequired[File]  # versions and hashes of all packages
     tools: NotRequired[list[File]]  # further programs in roles/engine/files
     torch_backend: NotRequired[Name]  # of uv pip: which build of PyTorch
-    prerelease: NotRequired[bool]
+    prerelease: NotRequired[bool]  # versions before a release are allowed
     unpinned: NotRequired[bool]  # the bytes may change from day to day; reports say so
     extra_index_url: NotRequired[Annotated[str, {"form": URL}]]
     metadata_stub: NotRequired[MetadataStub]
@@ -36,11 +36,11 @@ class Install(TypedDict):
 
 
 class Image(TypedDict):
-    """A container image; in ``tag``, {version}, {plugin} and {build} are placeholders."""
+    """A container image."""
 
     name: ImageName
-    tag: Annotated[str, {"form": TAG}]
-    digest: NotRequired[Annotated[str, {"form": DIGEST}]]
+    tag: Annotated[str, {"form": TAG}]  # with the placeholders {version}, {plugin} and {build}
+    digest: NotRequired[Annotated[str, {"form": DIGEST}]]  # missing: the tag is not pinned
 
 
 class MethodPackages(TypedDict, total=False):
@@ -57,15 +57,15 @@ class EngineInstall(Install, MethodPackages):
 class EngineRelease(TypedDict):
     """A supported version; ``install`` and ``image`` replace the engine's usual ones."""
 
-    reason: str
+    reason: str  # why this version, for the user
     pinned: str  # the date of the decision, YYYY-MM-DD
-    install: NotRequired[dict[str, Install]]
+    install: NotRequired[dict[str, Install]]  # by kind of hardware
     image: NotRequired[Image]
 
 
 class Nightly(TypedDict):
     """The nightly build, which is unpinned."""
 
-    reason: str
-    install: dict[str, Install]
+    reason: str  # why it is not pinned, for the user
+    install: dict[str, Install]  # by kind of hardware
     image: NotRequired[Image]

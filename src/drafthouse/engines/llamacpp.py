@@ -22,7 +22,7 @@ _DRAFT_FILES = (
     ("dflash", "draft-dflash"),
     ("dspark", "draft-dspark"),
 )
-_RENAMED = "2026-04 (PR 22397)"
+_RENAMED = "2026-04 (PR 22397)"  # when the speculation flags got their present names
 #: Log lines about one answer (pull requests 22673 and 24536), and about all answers since the start (23269).
 _ANSWER = re.compile(
     r"draft acceptance(?: rate)? = +[\d.]+ \( *(?P<accepted>\d+) accepted / *(?P<drafted>\d+) generated\)"
@@ -85,7 +85,7 @@ class LlamaCpp(SpecDecodeCounters):
         return list(totals.values())
 
     def speculates(self, text: str) -> bool | None:
-        """True if a slot speculates; None if the server hides its slots (--no-slots)."""
+        """True if a slot speculates; None if the server has none, or hides its slots (--no-slots)."""
         try:
             slots = [slot["speculative"] for slot in json.loads(text)]
         except (ValueError, KeyError, TypeError):
@@ -103,9 +103,8 @@ class LlamaCpp(SpecDecodeCounters):
             method = _default_type(draft, words)
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
-        types = method.split(",")
         # A draft first: a profile's method is the draft, and names the lookups beside it. (False sorts before True.)
-        types.sort(key=lambda spec_type: not spec_type.startswith("draft-"))
+        types = sorted(method.split(","), key=lambda spec_type: not spec_type.startswith("draft-"))
         method, *lookups = types
         _rename_lookup_flags(method, words, command)
         default_flag = f"--spec-{method}-size-m" if method in _SIZES else "--spec-draft-n-max"
@@ -121,7 +120,7 @@ class LlamaCpp(SpecDecodeCounters):
         for key, value in words.items():
             flags[f"--{key}"] = value
         basic = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{tokens_flag}")
-        speculation = Speculation(method, draft, tokens, flags, ",".join(lookups))
+        speculation = Speculation(method, draft, tokens, flags, also=",".join(lookups))
         return speculation.sort_words(command.option_names(method), basic, json_value)
 
 
@@ -137,7 +136,8 @@ def _default_type(draft: str, words: Settings) -> str:
 
 def _answer_line(match: re.Match[str]) -> LogLine:
     """The figures of one answer's line; the drafts follow from the mean length, which is 1 + accepted / drafts."""
-    accepted, length = int(match["accepted"]), float(match["length"] or 1)
+    accepted = int(match["accepted"])
+    length = float(match["length"] or 1)
     rates = [float(rate) for rate in (match["rates"] or "").split(",") if rate.strip()]
     drafts = accepted / (length - 1) if length > 1 else None  # None: nothing was accepted, or no length was logged
     return LogLine(drafts, int(match["drafted"]), accepted, rates)
@@ -153,7 +153,11 @@ def _rename_lookup_flags(spec_type: str, words: Settings, command: Command) -> N
 
 
 def _flag_renames(spec_type: str, words: Settings) -> list[tuple[str, str]]:
-    """Old and new names of flags in ``words``: since PR 22397 each lookup has flags of its own."""
+    """Old and new names of flags in ``words``: since PR 22397 each lookup has flags of its own.
+
+    `ngram-mod` has its own names for the draft length, unless a draft model beside it needs the common ones; other
+    lookups have a length of their own in place of the common one; the map lookups once used those of `ngram-simple`.
+    """
     renames = []
     for name in words:
         if (

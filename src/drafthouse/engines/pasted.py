@@ -19,16 +19,16 @@ class OldRule(TypedDict):
     """A change of a flag, a configuration key or an environment variable in a version of the engine."""
 
     kind: Literal["removed", "renamed", "moved", "ignored"]
-    became: NotRequired[str]  # the new name, of a renamed one
+    became: NotRequired[str]  # the new name, of a renamed one; '' of a level of keys whose keys moved up
     value: NotRequired[str]  # the new value, whatever the old one is
     values: NotRequired[dict[str, str]]  # old value -> new value
     invert: NotRequired[bool]  # true becomes false, and false true
     when_false: NotRequired[str]  # the key to set if the value is false
     takes: NotRequired[Literal["switch"]]  # it took no value
-    version: str
-    note: NotRequired[str]
-    secret: NotRequired[bool]
-    source: NotRequired[str]
+    version: str  # that made the change
+    note: NotRequired[str]  # why, for the user
+    secret: NotRequired[bool]  # its value is never shown
+    source: NotRequired[str]  # where the change was read
 
 
 class NewValue(TypedDict):
@@ -49,7 +49,7 @@ class ModelBehind(TypedDict):
 
     program: str
     version: str
-    note: str
+    note: str  # for the user
 
 
 class OptionalWord(TypedDict):
@@ -72,10 +72,10 @@ class FlagStyle(TypedDict):
 
 
 class FlagWords(FlagStyle):
-    """A flag style with all flags that a version has (``known``), and those that only older ones have (``gone``)."""
+    """A flag style with the flags of one version; a missing list is not known."""
 
-    known: NotRequired[list[str]]
-    gone: NotRequired[list[str]]
+    known: NotRequired[list[str]]  # all flags of the version
+    gone: NotRequired[list[str]]  # flags that only older versions have
 
 
 class FlagTable(FlagStyle):
@@ -86,11 +86,11 @@ class FlagTable(FlagStyle):
     config: NotRequired[str]  # the flag that names a configuration file
     appends: NotRequired[list[str]]  # flags that add up if repeated; of others the last one counts
     variables: NotRequired[dict[str, str]]  # environment variable without prefix -> flag, where the names differ
-    programs: dict[str, NewProgram]
+    programs: dict[str, NewProgram]  # by old name
     old: dict[str, OldRule]  # by flag
     keys: dict[str, OldRule]  # by key of the configuration file
     values: dict[str, dict[str, NewValue]]  # by flag, then by old value
-    environment: dict[str, OldRule]
+    environment: dict[str, OldRule]  # by variable
 
 
 class FlagsToday(FlagTable):
@@ -102,11 +102,11 @@ class FlagsToday(FlagTable):
 
 @dataclass(frozen=True)
 class Given:
-    """A flag of the command: ``spelled`` as typed; ``name``: the long name without dashes, '' for a bare word."""
+    """A flag of the command with its value, or a bare word."""
 
-    spelled: str
-    name: str
-    value: Any  # str, list of str, True, False
+    spelled: str  # as typed
+    name: str  # the long name without dashes; '' for a bare word; an unknown short flag as typed
+    value: Any  # str, list of str; True or False for a switch
 
     @property
     def flag(self) -> str:
@@ -118,11 +118,11 @@ class Given:
 
 @dataclass(frozen=True)
 class Change:
-    """A part of the pasted command that was changed. ``version`` made the change; '-' if none did."""
+    """A part of the pasted command that was changed."""
 
-    what: str
-    became: str
-    version: str
+    what: str  # as it was
+    became: str  # as it is now; '' if it was removed
+    version: str  # that made the change; '-' if none did
     why: str
     kind: str  # one of `KINDS` of `translate/flags.py`
 
@@ -188,7 +188,8 @@ class Command:
 
     def take(self, prefix: str) -> list[Given]:
         """Remove the flags whose names begin with ``prefix`` from ``given``, and return them."""
-        taken, rest = [], []
+        taken: list[Given] = []
+        rest: list[Given] = []
         for flag in self.given:
             if flag.name.startswith(prefix):
                 taken.append(flag)
@@ -198,7 +199,10 @@ class Command:
         return taken
 
     def names(self, method: str) -> dict[str, str]:
-        """A profile's names of the settings that all methods share -> the engine's names for ``method``."""
+        """A profile's names of the settings that all methods share -> the engine's names for ``method``.
+
+        {}, as in the next function, for a method that the catalogue does not have.
+        """
         entry = self.engine["methods"].get(method)
         return entry["names"] if entry else {}
 
@@ -219,10 +223,15 @@ class Command:
 
 
 def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], where: str) -> Settings:
-    """Flat ``settings`` (dotted keys) with today's keys; each renamed or removed key is added to ``changes``."""
+    """Flat ``settings`` (dotted keys) with today's keys; each renamed or removed key is added to ``changes``.
+
+    ``where``: the file or flag that has them, for the changes. A value under a present name wins over one under an old
+    name, and of two old names the first wins.
+    """
     result: Settings = {}
     for given_key, given_value in settings.items():
-        key, value = given_key, given_value
+        key = given_key
+        value = given_value
         head, dot, rest = key.partition(".")
         level = table["keys"].get(head) if dot else None
         if level and level.get("became") == "":  # the level was removed: its keys moved up by one level
@@ -236,7 +245,8 @@ def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], wher
         why = rule.get("note", "the same under another name")
         if rule["kind"] == "renamed":
             if rule.get("invert"):
-                value, why = not value, "the same, inverted"
+                value = not value
+                why = "the same, inverted"
             result.setdefault(rule["became"], rule.get("values", {}).get(str(value).lower(), value))
         elif value is False and "when_false" in rule:  # the key is gone; null for another one now means "off"
             result.setdefault(rule["when_false"], None)
@@ -245,7 +255,10 @@ def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], wher
 
 
 def whole_number(value: object, where: str) -> int:
-    """``value`` as a number of tokens, 1 or more. Raises DrafthouseError for anything else."""
+    """``value``, a number or its text, as a number of tokens, 1 or more. Raises DrafthouseError for anything else.
+
+    ``where``: the place of the value, for the message.
+    """
     number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
     if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
         return number

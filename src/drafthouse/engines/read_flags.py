@@ -16,14 +16,14 @@ KINDS: tuple[Kind, ...] = ("none", "one", "several", "maybe")
 
 
 class FlagList(TypedDict):
-    """All flags of one version, by how many values they take; ``short``: other spelling -> flag, both with dashes."""
+    """All flags of one version, by how many values they take."""
 
-    source: str
-    none: list[str]
+    source: str  # where they were read
+    none: list[str]  # switches, which take no value
     one: list[str]
-    several: list[str]
-    maybe: list[str]
-    short: dict[str, str]
+    several: list[str]  # any number of values
+    maybe: list[str]  # a value or none
+    short: dict[str, str]  # other spelling -> flag, both with dashes
 
 
 def names_of(flags: FlagList) -> list[str]:
@@ -32,7 +32,10 @@ def names_of(flags: FlagList) -> list[str]:
 
 
 def with_flag_list(table: FlagWords, flags: FlagList | None) -> FlagWords:
-    """The ``table`` with the flags of a version added; where both have a spelling, the table's long name counts."""
+    """The ``table`` with the flags of a version added, None to add none.
+
+    Where both have a spelling, the table's long name counts.
+    """
     if flags is None:
         return table
     long_names = {key.removeprefix("--"): long.removeprefix("--") for key, long in table["short"].items()}
@@ -55,7 +58,12 @@ def with_flag_list(table: FlagWords, flags: FlagList | None) -> FlagWords:
 
 
 def read_given(words: list[str], table: FlagWords) -> list[Given]:
-    """The flags in ``words`` with their values, as the engine of ``table`` parses them; a bare word has no name."""
+    """The flags in ``words`` with their values, as the engine of ``table`` parses them; a bare word has no name.
+
+    The value follows `=` or is the next word; a switch has True, or False behind `no-`; a flag that may stand alone and
+    does has True. All other flags take the next word, or all words up to the next flag if they take several; without
+    one they have True.
+    """
     switches = set(table["switches"])
     flags: list[Given] = []
     position = 0  # of the next word
@@ -69,9 +77,10 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
         level = re.fullmatch(r"-O(\d)", spelled)  # vLLM's -O3 is -O=3
         if level and "-O" in table["short"]:
             spelled, equals, value = "-O", "=", level.group(1)
-        name, negated = _unabbreviated(long_name(spelled, table), table), False
-        if name not in switches and name.startswith("no-") and name[3:] in switches:
-            name, negated = name[3:], True
+        name = _unabbreviated(long_name(spelled, table), table)
+        negated = name not in switches and name.startswith("no-") and name[3:] in switches
+        if negated:
+            name = name[3:]
         if equals:
             flags.append(Given(spelled, name, value))
         elif negated or name in switches:
@@ -99,12 +108,16 @@ def _values(words: list[str], start: int, *, several: bool) -> list[str]:
 
 
 def _is_value(word: str) -> bool:
-    # A negative number and a dash alone are values too.
+    """True if a word is no flag; a negative number and a dash alone are values too."""
     return not word.startswith("-") or re.fullmatch(r"-(\d+(\.\d+)?)?", word) is not None
 
 
 def long_name(spelled: str, table: FlagWords) -> str:
-    """The long name of a flag, without dashes; up to the first dot with the engine's "-" or "_" between words."""
+    """The long name of a flag, without dashes.
+
+    Up to the first dot it is spelled with the engine's "-" or "_" between words. An unknown short flag stays as typed,
+    with its dash.
+    """
     short = table["short"]
     if spelled in short:
         return short[spelled].removeprefix("--")

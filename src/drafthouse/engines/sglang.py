@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Method, Settings
 
 _SINCE = "0.5.15"  # the first version that counts verifications
-_STEPS, _TO_VERIFY = "--speculative-num-steps", "--speculative-num-draft-tokens"
+_STEPS = "--speculative-num-steps"
+_TO_VERIFY = "--speculative-num-draft-tokens"  # tokens that a step verifies: one more than the draft has
 _DRAFT = "--speculative-draft-model-path"
 _LOG_LINE = re.compile(r"Decode batch.*?accept len: ([\d.]+)")
 
@@ -77,7 +78,7 @@ class SGLang(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """The verifications and accepted tokens, or else the gauge; see `Engine.drafted`."""
+        """The verifications and accepted tokens, or else the gauge, or else None; see `Engine.drafted`."""
         sums = {name: counts.get(0, 0) for name, counts in by_field(samples, self._FIELDS, self.prefixes, "").items()}
         if "verified" in sums:
             accepted = sums.get("tokens", 0) - sums.get("requests", 0) - sums["verified"]
@@ -155,7 +156,10 @@ def _method_of(algorithm: str, draft: str, methods: Mapping[str, Method]) -> str
 
 
 def _tokens_of(words: Settings, flag: str, entry: Method | None) -> int | None:
-    """The draft tokens per step: the value of ``flag``, or else the tokens to verify minus 1; None without both."""
+    """The draft tokens per step: the value of ``flag``, or else the tokens to verify minus 1; None without both.
+
+    The tokens to verify do not tell for a method whose entry does not derive them from K.
+    """
     if flag in words:
         return whole_number(words[flag], flag)
     if _TO_VERIFY in words and (entry is None or _TO_VERIFY in entry.get("follows", {})):

@@ -14,9 +14,10 @@ from .pasted import Command, Speculation, whole_number
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Method, Settings
 
+#: The two sets of counters, as `Drafted.family` names them.
 _BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
 _COUNTERS = "trtllm_spec_decode_*"
-_SINCE = "1.3.0rc19"
+_SINCE = "1.3.0rc19"  # the first version with the counters by request
 
 
 class TensorRTLLM(Engine):
@@ -71,6 +72,7 @@ class TensorRTLLM(Engine):
         "put the keyword arguments into that YAML file, under the same names",
     )
     forms = ("trtllm-serve",)
+    #: Counter, without prefix and `_total` -> its set, and its field in `Drafted`.
     _FIELDS: ClassVar[Mapping[str, tuple[str, str]]] = {
         "spec_decode_drafted_tokens": (_BY_REQUEST, "draft_tokens"),
         "spec_decode_accepted_tokens": (_BY_REQUEST, "accepted_tokens"),
@@ -113,11 +115,11 @@ class TensorRTLLM(Engine):
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take `speculative_config` out of the settings of the YAML; see `Engine.read_speculation`."""
-        key = f"{command.engine['speculation'].get('key', 'speculative_config')}."
+        prefix = f"{command.engine['speculation'].get('key', 'speculative_config')}."
         words: Settings = {}
         for name in list(command.config):
-            if name.startswith(key):
-                words[name.removeprefix(key)] = command.config.pop(name)
+            if name.startswith(prefix):
+                words[name.removeprefix(prefix)] = command.config.pop(name)
         if not words:
             return None
         kind = str(words.get("decoding_type", "AUTO"))
@@ -126,14 +128,14 @@ class TensorRTLLM(Engine):
         profile_names: dict[str, str] = {}
         if method in methods:
             profile_names = _profile_names(methods[method])
-            _rename_words(words, method, profile_names, command, key)
+            _rename_words(words, method, profile_names, command, prefix)
         settings = {profile_names[word]: value for word, value in words.items() if word in profile_names}
         tokens = settings.get("num_speculative_tokens", words.get("max_draft_len"))
         draft = str(settings.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
         if tokens is not None:
-            tokens = whole_number(tokens, f"{key}max_draft_len")
+            tokens = whole_number(tokens, f"{prefix}max_draft_len")
         basic = (*profile_names, "decoding_type", "max_draft_len", "speculative_model_dir")
-        return Speculation(method, draft, tokens, words).sort_words(command.option_names(method), basic, prefix=key)
+        return Speculation(method, draft, tokens, words).sort_words(command.option_names(method), basic, prefix=prefix)
 
 
 def _method_of(kind: str, methods: Mapping[str, Method]) -> str:
@@ -144,22 +146,28 @@ def _method_of(kind: str, methods: Mapping[str, Method]) -> str:
     return kind
 
 
-def _rename_words(words: Settings, method: str, profile_names: Mapping[str, str], command: Command, key: str) -> None:
-    """Rename keys of other versions in ``words`` to those of the catalogue's version, which ignores or refuses them."""
+def _rename_words(
+    words: Settings, method: str, profile_names: Mapping[str, str], command: Command, prefix: str
+) -> None:
+    """Rename keys of other versions in ``words`` to those of the catalogue's version, which ignores or refuses them.
+
+    ``prefix``: of the keys in the file, for the notes to the user.
+    """
     from ..core.versions import spelled  # noqa: PLC0415 (as above)
 
-    entry, version = command.engine["methods"][method], command.engine["default_version"]
+    entry = command.engine["methods"][method]
+    version = command.engine["default_version"]
     spellings = entry.get("spelled", {})
     for word, profile_name in profile_names.items():
         new = spelled(version, entry["names"][profile_name], spellings.get(profile_name, ()))
         if word in words and word != new:
             words[new] = words.pop(word)
-            command.note(f"{key}{word}", f"{key}{new}", f"as {version} calls it", "renamed")
+            command.note(f"{prefix}{word}", f"{prefix}{new}", f"as {version} calls it", "renamed")
     kind = spelled(version, entry.get("value", method), spellings.get("value", ()))
     if "decoding_type" in words and words["decoding_type"] != kind:
-        was = f"{key}decoding_type: {words['decoding_type']}"
+        was = f"{prefix}decoding_type: {words['decoding_type']}"
         words["decoding_type"] = kind
-        command.note(was, f"{key}decoding_type: {kind}", f"as {version} calls it", "renamed")
+        command.note(was, f"{prefix}decoding_type: {kind}", f"as {version} calls it", "renamed")
 
 
 def _profile_names(method: Method) -> dict[str, str]:
@@ -173,4 +181,5 @@ def _profile_names(method: Method) -> dict[str, str]:
 
 
 def _without_separators(word: str) -> str:
+    """A word in small letters without `_` and `-`, so that spellings can be compared."""
     return word.lower().replace("_", "").replace("-", "")

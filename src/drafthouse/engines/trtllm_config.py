@@ -76,12 +76,16 @@ def warnings_of(data: Settings) -> list[str]:
 
 
 def _in_range(version: str) -> bool:
+    """True if the schema covers a version."""
     parsed = as_version(version)
     return parsed >= as_version(OLDEST) and parsed.release[:2] <= NEWEST_LINE
 
 
 def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, findings: Findings) -> None:
-    """Check that the mapping ``data`` at ``path`` has only ``keys`` of this version, and check their values."""
+    """Check that ``data``, the value at ``path`` ('' for the file), is a mapping with ``keys`` of this version only.
+
+    The value of each key is checked against its shape; that of `speculative_config` by its own rules.
+    """
     if not isinstance(data, dict):
         check(data, Table(Anything()), findings, path)
         return
@@ -114,6 +118,7 @@ def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, 
 
 
 def _check_word(value: object, words: Words, version: str, path: str, findings: Findings) -> None:
+    """Check that ``value`` is one of the words of this version; a word of another version has a problem of its own."""
     valid = tuple(word for word, span in words.spans.items() if supports(version, span))
     if isinstance(value, str) and value in words.spans and value not in valid:
         findings.add(
@@ -129,7 +134,8 @@ def _check_word(value: object, words: Words, version: str, path: str, findings: 
 
 def _spoken(span: Mapping[str, str | None]) -> str:
     """The versions of a span as text: ``1.2.0 or later``, ``1.2 or earlier``."""
-    since, until = span.get("since"), span.get("until")
+    since = span.get("since")
+    until = span.get("until")
     parts = []
     if since:
         parts.append(f"{since} or later")
@@ -139,7 +145,11 @@ def _spoken(span: Mapping[str, str | None]) -> str:
 
 
 def _advice(name: object, keys: Mapping[str, Key], version: str, path: str) -> tuple[str, str]:
-    """For the unknown key ``name`` at ``path``: what is needed instead, and what to do."""
+    """For the unknown key ``name`` below ``path``: what is needed instead, and what to do.
+
+    In this order: another block has the key; it is a known name of old versions or other engines; a known key is
+    similar, or there are so few that the message lists them; nothing is known.
+    """
     valid = sorted(key for key, entry in keys.items() if supports(version, entry.span))
     paths = [other_path for other_path, block in _BLOCKS.items() if other_path != path and name in block]
     if paths:
@@ -196,7 +206,10 @@ def _check_speculation(data: object, version: str, findings: Findings) -> None:
 
 
 def _checked_type(data: Settings, version: str, findings: Findings) -> DecodingType | None:
-    """Check and return the decoding type of `speculative_config`; None if it is missing or unknown."""
+    """Check and return the decoding type of `speculative_config`; None if it is missing or unknown.
+
+    A type that a file can never have (`refused`), or that another version has, is a problem and is returned.
+    """
     path = "speculative_config.decoding_type"
     usable = sorted(word for word, kind in DECODING_TYPES.items() if not kind.refused and supports(version, kind.span))
     needed = f"one of: {', '.join(usable)}"
@@ -241,6 +254,7 @@ def _check_foreign(data: Settings, kind: DecodingType, version: str, findings: F
 
 
 def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findings) -> None:
+    """Check that a decoding type, called ``name``, has the keys that it needs, and one name of its draft."""
     path = "speculative_config"
     models = [key for key in ("speculative_model_dir", "speculative_model") if data.get(key) is not None]
     for key in kind.needs:
@@ -269,18 +283,23 @@ def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findin
             "keep one",
         )
     if data.get("use_dynamic_tree") is True:
-        if data.get("eagle_choices") is not None:
-            findings.add(
-                "conflicting-keys", path, "use_dynamic_tree and eagle_choices", "one way to build the tree", "keep one"
-            )
-        if data.get("dynamic_tree_max_topK") is None:
-            findings.add(
-                "missing-key",
-                f"{path}.dynamic_tree_max_topK",
-                "nothing",
-                "the number of nodes that a dynamic tree expands",
-                "add 'dynamic_tree_max_topK:' here",
-            )
+        _check_dynamic_tree(data, path, findings)
+
+
+def _check_dynamic_tree(data: Settings, path: str, findings: Findings) -> None:
+    """Check the settings of a dynamic tree, which has its size and no fixed choices."""
+    if data.get("eagle_choices") is not None:
+        findings.add(
+            "conflicting-keys", path, "use_dynamic_tree and eagle_choices", "one way to build the tree", "keep one"
+        )
+    if data.get("dynamic_tree_max_topK") is None:
+        findings.add(
+            "missing-key",
+            f"{path}.dynamic_tree_max_topK",
+            "nothing",
+            "the number of nodes that a dynamic tree expands",
+            "add 'dynamic_tree_max_topK:' here",
+        )
 
 
 def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
@@ -289,7 +308,8 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
     Up to 1.2 an entry is valid from its batch size on, and there must be one for batch size 1. Since 1.3 (PR 10860) it
     is valid up to its batch size, and the entry with the smallest size must have the full length, `max_draft_len`.
     """
-    schedule, most = data.get("draft_len_schedule"), data.get("max_draft_len")
+    schedule = data.get("draft_len_schedule")
+    most = data.get("max_draft_len")
     path = "speculative_config.draft_len_schedule"
     if schedule is None or not supports(version, SPECULATION["draft_len_schedule"].span):
         return
@@ -302,8 +322,13 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             "write it as {1: 3, 4: 2}",
         )
         return
-    if not _entries_are_valid(schedule, most, path, findings):
-        return
+    if _entries_are_valid(schedule, most, path, findings):
+        _check_smallest_batch(schedule, most, version, path, findings)
+        _check_highest_batch(data, version, findings)
+
+
+def _check_smallest_batch(schedule: Mapping[int, int], most: Any, version: str, path: str, findings: Findings) -> None:
+    """Check the entry with the smallest batch size: 1 in version 1.2; with the full length ``most`` in all versions."""
     first = min(schedule)
     if first != 1 and version_line(version) == (1, 2):
         findings.add(
@@ -321,6 +346,10 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             f"{most}, the max_draft_len, for the smallest batch",
             f"write {most}, or change max_draft_len",
         )
+
+
+def _check_highest_batch(data: Settings, version: str, findings: Findings) -> None:
+    """Check that only one setting ends speculation above a batch size."""
     if version_line(version) >= (1, 3) and data.get("max_concurrency") is not None:
         findings.add(
             "conflicting-keys",
@@ -359,6 +388,7 @@ def version_line(version: str) -> tuple[int, int]:
 
 
 def _is_whole(value: object) -> bool:
+    """True if a value of the YAML is a whole number; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

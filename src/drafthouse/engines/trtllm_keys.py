@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.schema import Anything, List, Shape, Table, Value
 
@@ -19,9 +19,9 @@ LAST_13 = "1.3.99"
 
 @dataclass(frozen=True)
 class Words:
-    """A text value: word -> the versions that accept it, with the optional keys ``since`` and ``until``."""
+    """A text value that is one of several words."""
 
-    spans: Mapping[str, Mapping[str, str]]
+    spans: Mapping[str, Mapping[str, str]]  # word -> versions that accept it: the optional keys ``since``, ``until``
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,34 @@ class Key:
         return {"since": self.since, "until": self.until}
 
 
-FLAG, WHOLE, TEXT = Key(Value(bool)), Key(Value(int)), Key(Value(str))
-COUNT, POSITIVE = Key(Value(int, low=0)), Key(Value(int, low=1))
-MAYBE_FLAG, MAYBE_WHOLE = Key(Value(bool), null=True), Key(Value(int), null=True)
-MAYBE_COUNT, MAYBE_POSITIVE = Key(Value(int, low=0), null=True), Key(Value(int, low=1), null=True)
-MAYBE_TEXT, MAYBE_NUMBER = Key(Value(str), null=True), Key(Value(float), null=True)
+# Keys that most versions have; those with MAYBE may be null.
+FLAG = Key(Value(bool))
+WHOLE = Key(Value(int))
+TEXT = Key(Value(str))
+COUNT = Key(Value(int, low=0))
+POSITIVE = Key(Value(int, low=1))
+MAYBE_FLAG = Key(Value(bool), null=True)
+MAYBE_WHOLE = Key(Value(int), null=True)
+MAYBE_COUNT = Key(Value(int, low=0), null=True)
+MAYBE_POSITIVE = Key(Value(int, low=1), null=True)
+MAYBE_TEXT = Key(Value(str), null=True)
+MAYBE_NUMBER = Key(Value(float), null=True)
+# Shapes of values.
 SHARE = Value(float, low=0, high=1)
-WHOLES, POSITIVES = List(Value(int)), List(Value(int, low=1))
+WHOLES = List(Value(int))
+POSITIVES = List(Value(int, low=1))
 # A block that no shipped profile sets: only checked to be a mapping.
 BLOCK = Key(Table(Anything()), null=True)
 
 
 def words(*always: str, **spans: Mapping[str, str]) -> Words:
-    """The words that all versions accept (``always``), and those of some versions, by word."""
+    """A value that is one of these words: ``always`` in all versions, ``spans`` with the versions of each word."""
     return Words({**{word: {} for word in always}, **spans})
 
 
 def new(key: Key, since: str | None = NEXT, until: str | None = None) -> Key:
-    """A copy of ``key`` that only some versions have."""
-    return Key(key.shape, key.null, since, until, key.instead)
+    """A copy of ``key`` for the versions ``since`` (None: from the first) to ``until`` (None: to the last) alone."""
+    return replace(key, since=since, until=until)
 
 
 # PR 11074 (opened 2026-01-28) added AUTO; the reference of 1.3.0rc27 no longer has WIDEEP.

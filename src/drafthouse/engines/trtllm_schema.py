@@ -47,8 +47,10 @@ from .trtllm_speculation import SPECULATION
 
 #: The day on which the sources above were read.
 CHECKED = "2026-11-27"
-#: The oldest version that the schema covers, and the newest line (major, minor).
-OLDEST, NEWEST_LINE = "1.2.0rc1", (1, 4)
+#: The oldest version that the schema covers.
+OLDEST = "1.2.0rc1"
+#: The newest line (major, minor) that it covers.
+NEWEST_LINE = (1, 4)
 
 # `CudaGraphConfig`. Null instead of this block disables CUDA graphs.
 _CUDA_GRAPH = Keys({"batch_sizes": Key(POSITIVES, null=True), "max_batch_size": COUNT, "enable_padding": FLAG})
@@ -211,6 +213,7 @@ TOP: Mapping[str, Key] = {
     "encoder_max_num_tokens": new(MAYBE_POSITIVE),
     "prefill_cuda_graph_backend": Key(words("disabled", "piecewise", "breakable"), since=NEXT),
     "prefill_capture_num_tokens": Key(POSITIVES, null=True, since=NEXT),
+    # Further keys that are new in 1.3: first switches, then blocks.
     **dict.fromkeys(
         (
             "disable_mm_encoder",

@@ -130,17 +130,14 @@ _SAVE_STATE: Mapping[str, Key] = {
 
 @dataclass(frozen=True)
 class DecodingType:
-    """A decoding type: its keys besides `SPECULATION`, the keys that it needs, and the versions that have its name.
+    """A decoding type, a value of the key `decoding_type`."""
 
-    ``refused`` says why a YAML file for the PyTorch backend can never have this type; '' if it can.
-    """
-
-    keys: Mapping[str, Key] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
-    since: str | None = None
-    until: str | None = None
-    refused: str = ""
-    instead: str = ""
+    keys: Mapping[str, Key] = field(default_factory=dict)  # its keys besides `SPECULATION`
+    needs: tuple[str, ...] = ()  # keys that it must have
+    since: str | None = None  # the first version that has its name; None: the oldest
+    until: str | None = None  # the last one; None: all later ones
+    refused: str = ""  # why a YAML file for the PyTorch backend can never have this type; '' if it can
+    instead: str = ""  # the advice for other versions
 
     @property
     def span(self) -> dict[str, str | None]:
@@ -148,6 +145,7 @@ class DecodingType:
         return {"since": self.since, "until": self.until}
 
 
+#: The key with the folder of the draft model or the head.
 MODEL = "speculative_model_dir"
 _NEEDS_PYTHON = "its drafter is a Python object, which a file cannot hold"
 _ENGINE_ONLY = "the PyTorch backend does not have it, only the TensorRT engines (`supports_backend`)"

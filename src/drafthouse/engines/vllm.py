@@ -15,10 +15,10 @@ from .vllm_ray import RAY, ray_environment, ray_words
 
 if TYPE_CHECKING:
     from drafthouse.core.shell import Flag
-    from drafthouse.engines.entry_types import Settings
+    from drafthouse.engines.entry_types import Method, Settings
 
-_LOOKUP_WORDS = ("[ngram]", "ngram")
-_SCHEDULE = "num_speculative_tokens_per_batch_size"
+_LOOKUP_WORDS = ("[ngram]", "ngram")  # as a model or a method: the n-gram lookup
+_SCHEDULE = "num_speculative_tokens_per_batch_size"  # setting: K by batch size
 _BASIC_KEYS = ("method", "model", "num_speculative_tokens")  # a `Speculation` has attributes for these
 # Old versions have a method per architecture: deepseek_mtp, qwen3_next_mtp (vllm/config/speculative.py).
 _OLD_MTP = re.compile(r"\w+_mtp")
@@ -73,7 +73,7 @@ class VLLM(SpecDecodeCounters):
     flags_in_file = True
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
-        """The flags for several hosts: ``--nnodes`` for a split model, ``--data-parallel-*`` for copies."""
+        """The flags for several hosts: Ray's if that is the executor; else those for a split model, or for copies."""
         if place.executor == "ray":
             return [["--distributed-executor-backend", "ray"]]
         split_port, copies_port = place.ports
@@ -99,7 +99,7 @@ class VLLM(SpecDecodeCounters):
         ]
 
     def place_words(self, place: HostPlace) -> list[str]:
-        """Ray's command if it is the executor."""
+        """Ray's command if it is the executor; otherwise vLLM needs none."""
         return ray_words(place) if place.executor == "ray" else []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
@@ -127,7 +127,8 @@ class VLLM(SpecDecodeCounters):
 
     def settings_of_call(self, given: Settings) -> Settings:
         """The arguments themselves; or those inside Ray Serve's `LLMConfig`, with the model."""
-        settings, loading = given.get("engine_kwargs"), given.get("model_loading_config")
+        settings = given.get("engine_kwargs")
+        loading = given.get("model_loading_config")
         if not isinstance(settings, dict) or not isinstance(loading, dict):
             return given
         return {"model": loading.get("model_source", loading.get("model_id")), **settings}
@@ -155,7 +156,8 @@ class VLLM(SpecDecodeCounters):
                     raise DrafthouseError(_clash(last, level[last], flags.get(last, "?"), value, flag.spelled))
                 level[last] = value
                 flags[last] = flag.spelled
-        command.given, raw = rest, _one_method(raw, flags)
+        command.given = rest
+        raw = _one_method(raw, flags)
         lookups = {name for name in command.before if name.startswith("ngram-prompt-lookup")}
         if lookups == {"ngram-prompt-lookup-max"} and "prompt_lookup_min" not in raw:
             raw["prompt_lookup_min"] = 1
@@ -178,7 +180,8 @@ class VLLM(SpecDecodeCounters):
             why = "one name for the heads inside all targets"
             command.note(f"method {method}", "method: mtp", why, "renamed", "0.11.0")
             method = "mtp"
-        engine_name, method = method, command.method_named(method, raw)
+        engine_name = method
+        method = command.method_named(engine_name, raw)
         tokens = raw.get("num_speculative_tokens")
         if tokens is not None:
             tokens = whole_number(tokens, "num_speculative_tokens")
@@ -192,18 +195,8 @@ class VLLM(SpecDecodeCounters):
                 others[key] = value
         settings = {**apply_keys(others, command.table, command.changes, "--speculative-config"), **method_options}
         entry = command.engine["methods"].get(method)
-        schedule = entry.get("options", {}).get(_SCHEDULE) if entry else None
-        # Imported here: only the controller calls this, and a box, which imports this file too, has no `packaging`.
-        from ..core.versions import supports  # noqa: PLC0415
-
-        batch = others.get("disable_by_batch_size")
-        if batch is not None and tokens and schedule and supports(command.version, schedule):
-            # Speculation stopped above this batch size. Today the same is a schedule with K = 0 above it.
-            most = whole_number(batch, "disable_by_batch_size")
-            settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
-            version = command.changes.pop().version  # in place of the note of `apply_keys` that the key was removed
-            why = "rows of [first batch size, last, K]; the last row applies to all above it (0.25.0)"
-            command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
+        if tokens and others.get("disable_by_batch_size") is not None:
+            _add_schedule(settings, others["disable_by_batch_size"], tokens, entry, command)
         words: Settings = {"method": engine_name}
         if draft:
             words["model"] = draft
@@ -215,12 +208,31 @@ class VLLM(SpecDecodeCounters):
         return Speculation(method, draft, tokens, words).sort_words(names, [*_BASIC_KEYS, *always])
 
 
+def _add_schedule(settings: Settings, batch_size: object, tokens: int, entry: Method | None, command: Command) -> None:
+    """Add a schedule of K to ``settings`` in place of `disable_by_batch_size`, if the method has it in this version.
+
+    Speculation stopped above ``batch_size``. Today the same is a schedule with K = ``tokens`` up to it and 0 above it.
+    """
+    # Imported here: only the controller calls this, and a box, which imports this file too, has no `packaging`.
+    from ..core.versions import supports  # noqa: PLC0415
+
+    schedule = entry.get("options", {}).get(_SCHEDULE) if entry else None
+    if not schedule or not supports(command.version, schedule):
+        return
+    most = whole_number(batch_size, "disable_by_batch_size")
+    settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
+    version = command.changes.pop().version  # in place of the note of `apply_keys` that the key was removed
+    why = "rows of [first batch size, last, K]; the last row applies to all above it (0.25.0)"
+    command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
+
+
 def _log_line(text: str) -> LogLine | None:
     """The figures of a line, explained at `VLLM.log_lines`; None for a line without token counts."""
     fields = {name: pattern.search(text) for name, pattern in _LOG_FIELD.items()}
     if not fields["accepted"] or not fields["drafted"]:
         return None
-    accepted, drafted = int(fields["accepted"].group(1)), int(fields["drafted"].group(1))
+    accepted = int(fields["accepted"].group(1))
+    drafted = int(fields["drafted"].group(1))
     rates: list[float] = []
     if positions := fields["positions"]:
         rates = list(map(float, positions.group(1).split(", ")))
@@ -249,7 +261,11 @@ def _clash(key: str, value: object, flag: str, other_value: object, other_flag: 
 
 
 def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
-    """Set ``method`` where ``model`` or another key means the n-gram lookup. Raises DrafthouseError for two methods."""
+    """The settings ``raw``, with ``method`` where ``model`` or another key means the n-gram lookup.
+
+    ``flags``: by key, the flag that set it, as typed. Raises DrafthouseError for two methods, and for a word in
+    brackets other than the lookup's.
+    """
     model = str(raw.get("model", ""))
     if model.startswith("[") and model not in _LOOKUP_WORDS:
         raise one_problem(
@@ -302,7 +318,8 @@ def json_fault(error: json.JSONDecodeError) -> str:
     For a comma before a closing bracket, Python 3.13 has a message with the position of the comma, older versions
     another one with that of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
     """
-    position, message = error.pos, error.msg
+    position = error.pos
+    message = error.msg
     if message.startswith("Illegal trailing comma") and (comma := re.compile(r",\s*").match(error.doc, position)):
         position = comma.end()
     if error.doc[:position].rstrip().endswith(",") and error.doc[position : position + 1] in ("}", "]"):

@@ -10,7 +10,8 @@ RAY = Executor(since="0.32.0", packages=("msgpack==1.2.4", "ray==2.60.0"), tools
 
 def ray_words(place: HostPlace) -> list[str]:
     """The command of `roles/engine/files/ray-node` that makes the host a cluster's head or worker, or joins one."""
-    gpus, nodes = ["--gpus", str(place.devices)], ["--nodes", ",".join(place.addresses)]
+    gpus = ["--gpus", str(place.devices)]
+    nodes = ["--nodes", ",".join(place.addresses)]
     if place.cluster:
         return ["ray-node", "join", "--cluster", place.cluster, *nodes, *gpus]
     address = ["--address", place.address, "--port", str(place.ports[1]), *gpus]

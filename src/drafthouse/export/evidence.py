@@ -1,4 +1,7 @@
-"""Find the kept report that proves an export: an archived report with the same commands as the exported arms."""
+"""Find the kept report that proves an export: an archived report with the same commands as the exported arms.
+
+A clone is a checkout of Drafthouse. A report of another clone proves an export too, but its image is not taken over.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ from ..report.archive import Kept, find, folders, read_kept
 from ..report.report_types import ARMS, Arm, Load, LoadRow
 
 _WINNER: Mapping[str, Arm] = {PAYS: "speculative", DOES_NOT_PAY: "baseline"}
-_COSTS = "costs"
+_COSTS = "costs"  # the word of a load at which speculation costs speed
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReportFacts:
     """The facts of a kept report that go into an exported file."""
 
     name: str  # its folder: profile and time
-    sha256: str  # of its report.json
+    sha256: str  # of its report.json, in hex
     word: str  # its verdict in a word
     proof: str  # its verdict and hash in sentences
     digest: str | None  # of the image that was measured; None if it is not recorded
@@ -42,10 +45,11 @@ class Evidence:
 
 def evidence_of(
     reports: Path, profile: ResolvedProfile, named: str | None = None, clone_reports: Path = WORK / "reports"
-) -> Evidence | None:
-    """The newest report with the commands of both arms, or the report ``named``; None if there is none.
+) -> ReportFacts | None:
+    """The facts of the newest report below ``reports`` with the commands of both arms, or of the report ``named``.
 
-    ``clone_reports`` is this clone's reports/. Raises DrafthouseError if the named report has other commands.
+    None if no report has these commands; one that cannot be read is skipped. ``clone_reports`` is this clone's
+    reports/. Raises DrafthouseError if the named report cannot be read or has other commands.
     """
     if named:
         kept = read_kept(find(reports, named, "--report"))
@@ -57,21 +61,23 @@ def evidence_of(
                 "measure the profile again, or leave --report out",
                 "--report",
             )
-        return _evidence(kept, clone_reports)
+        return _facts_of(kept, clone_reports)
     for folder in folders(reports, profile["profile"]):
         try:
             kept = read_kept(folder)
         except DrafthouseError:
             continue  # skip an unreadable report; an export without proof is possible
         if _has_commands_of(kept, profile):
-            return _evidence(kept, clone_reports)
+            return _facts_of(kept, clone_reports)
     return None
 
 
 def _has_commands_of(kept: Kept, profile: ResolvedProfile) -> bool:
     """True if engine version and commands are the same, apart from the folders of weights and key."""
     run = kept.resolved
-    version, arms = (run.get("engine") or {}).get("version"), run.get("arms") or {}
+    # A report of an earlier version of Drafthouse may lack any key.
+    version = (run.get("engine") or {}).get("version")
+    arms = run.get("arms") or {}
     if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
         return False
     address = _address_flag(profile)
@@ -82,13 +88,16 @@ def _has_commands_of(kept: Kept, profile: ResolvedProfile) -> bool:
 
 
 def _address_flag(profile: ResolvedProfile) -> str:
-    """The engine's flag for the listen address; in a command the port flag follows."""
+    """The engine's flag for the listen address; '' for an engine without an image, which is not exported."""
     container = profile["arms"]["baseline"]["container"]
     return container["command"][0] if container else ""
 
 
 def _portable(arm: ResolvedArm, site: Site | None, address: str) -> list[list[str]]:
-    """An arm's command with the site's folders replaced by names, and without its address and port."""
+    """An arm's command with the site's folders replaced by names, and without its address and port.
+
+    ``address``: the flag for the address. Without a site the folders stay.
+    """
     flags = list(arm["flags"])
     for index, flag in enumerate(flags):
         if flag[0] == address:  # the port flag follows
@@ -105,11 +114,13 @@ def _portable(arm: ResolvedArm, site: Site | None, address: str) -> list[list[st
     return command_lines
 
 
-def _evidence(kept: Kept, clone_reports: Path) -> Evidence:
-    """Take the facts for an export from a kept report."""
-    report, folder = kept.report, kept.path.resolve()
+def _facts_of(kept: Kept, clone_reports: Path) -> ReportFacts:
+    """The facts of a kept report for an export."""
+    report = kept.report
+    run = kept.resolved
+    folder = kept.path.resolve()
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
-    verdict, run = report["verdict"], kept.resolved
+    verdict = report["verdict"]
     name = f"{folder.parent.name}/{folder.name[:15]}"  # a report's folder begins with YYYYMMDD-HHMMSS
     earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
     proof = (
@@ -120,19 +131,22 @@ def _evidence(kept: Kept, clone_reports: Path) -> Evidence:
     if marks:
         proof += f" Marked {'; '.join(marks)}."
     digest = run.get("image_digest")
-    return Evidence(
-        printable(name),
-        sha256,
-        verdict["word"],
-        proof,
-        digest if is_digest(digest) else None,
-        folder.is_relative_to(clone_reports.resolve()),
-        _rates(report["load"]),
+    return ReportFacts(
+        name=printable(name),
+        sha256=sha256,
+        word=verdict["word"],
+        proof=proof,
+        digest=digest if is_digest(digest) else None,
+        in_clone=folder.is_relative_to(clone_reports.resolve()),
+        rates=_rates(report["load"]),
     )
 
 
 def _rates(load: Load | None) -> dict[str, float]:
-    """The highest requests/s by arm, for the slowest of the declared kinds; an arm that has none is missing."""
+    """The highest requests/s by arm, for the slowest of the declared kinds; an arm that has none is missing.
+
+    {} if no load was measured. Declared kinds of prompts are those that the verdict is about.
+    """
     if load is None:
         return {}
     declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]

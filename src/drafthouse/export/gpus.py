@@ -17,7 +17,7 @@ class ToolNames(NamedTuple):
 
     skypilot: str
     dstack: str
-    product: str
+    product: str  # the node label, for Kubernetes
 
 
 #: By a text of the catalogue's `gpu_names`, which is part of the GPU's name in nvidia-smi.
@@ -37,7 +37,10 @@ GPUS = {
 
 
 def gpu_name(hardware: Hardware, tool: str) -> str:
-    """The name of a profile's GPU in ``tool``, a field of `ToolNames`. Raises DrafthouseError if it has none."""
+    """The name of a profile's GPU in ``tool``, a field of `ToolNames`; the first of the catalogue's names that has one.
+
+    Raises DrafthouseError if none has.
+    """
     for catalogue_name in hardware.get("gpu_names", ()):
         tool_name = str(getattr(GPUS[catalogue_name], tool)) if catalogue_name in GPUS else ""
         if tool_name:

@@ -1,4 +1,7 @@
-"""Collect what the templates of `templates/export` need for an arm of a resolved profile, as an `Order`."""
+"""Collect what the templates of `templates/export` need for an arm of a resolved profile, as an `Order`.
+
+An arm is one of the servers that the benchmark compares: baseline or speculative.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ..core.shell import Flag
 from ..profiles.exposure import NAMED, exposed, routes_text
 from ..profiles.render import variable
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile, WeightItem
-from .evidence import Evidence
+from .evidence import ReportFacts
 
 _LONGEST_NAME = 41  # characters: dstack's limit; that of Kubernetes is 63
 _GUESSED_RATE = 1.0  # requests/s per replica if no load was measured
@@ -30,7 +33,7 @@ class Order:
     name: str  # of the service, as all tools accept it
     header: list[str]  # sentences of the comment at the top of the file
     open_paths: str  # a sentence on the paths that answer without the key; '' if there are none
-    image: str
+    image: str  # its name, with a tag or a digest
     image_note: str  # the origin of the image's name
     command: list[str]  # as in `drafthouse render`, but listening on all addresses of the container
     flags: list[Flag]
@@ -67,27 +70,28 @@ def order_of(
     arm: str,
     *,
     keyed: bool = True,
-    evidence: Evidence | None = None,
+    evidence: ReportFacts | None = None,
     replicas: tuple[int, int] = (1, 1),
     image: str | None = None,
 ) -> Order:
-    """The order of an arm. Raises DrafthouseError with all reasons why no other container can run it."""
-    rendered, engine = profile["arms"][arm], profile["engine"]
+    """The order of an arm. Raises DrafthouseError with all reasons why no other container can run it.
+
+    ``keyed``: the engine's API key protects the port. ``evidence``: the report that proves the export, None without
+    one. ``replicas``: minimum and maximum. ``image``: the one named by the user, None for the profile's.
+    """
+    rendered = profile["arms"][arm]
+    engine = profile["engine"]
     _check(profile, rendered, keyed, image)
     container = rendered["container"]
     assert container
     image_name, image_note = _image(container["image"], profile.get("image_digest"), evidence, image)
     reads_key_file = engine["has_key"] and not engine["key_environment"]
-    command, flags = _command(rendered, profile["key_file"], keyed, keyed and reads_key_file)
-    fit, routes = rendered["fit"], profile["open_paths"]["routes"]
+    command, flags = _command(rendered, profile["key_file"], keyed, by_script=keyed and reads_key_file)
+    fit = rendered["fit"]
     needs = fit["weights"] + fit["draft"] + fit["overhead"] + fit["kv_needed"]
-    unguarded = exposed((route for route in routes if route["open"]), NAMED)
     # ASCII, so that it has as many bytes as characters; `$` is escaped below, since tools would expand it.
     completion = {"model": profile["target"]["served_name"], "prompt": "1, 2, 3,", "max_tokens": 1, "temperature": 0}
     rate = evidence.rates.get(arm, 0.0) if evidence else 0.0
-    open_paths = ""
-    if unguarded:
-        open_paths = f"Answers without the key: {routes_text(unguarded)}. Expose only /v1 to others."
     environment = {**rendered["environment"], **container["environment"]}
     for key in environment:
         variable(key)  # raises for a name that no shell accepts
@@ -96,7 +100,7 @@ def order_of(
         profile=profile,
         name=_name(profile["profile"], arm),
         header=_header(profile, arm, evidence, needs, image_note),
-        open_paths=open_paths,
+        open_paths=_open_paths(profile),
         image=image_name,
         image_note=image_note,
         command=command,
@@ -117,9 +121,19 @@ def order_of(
     )
 
 
+def _open_paths(profile: ResolvedProfile) -> str:
+    """The sentence on the paths that answer without the key and do harm; '' if there are none."""
+    routes = profile["open_paths"]["routes"]
+    unguarded = exposed((route for route in routes if route["open"]), NAMED)
+    if not unguarded:
+        return ""
+    return f"Answers without the key: {routes_text(unguarded)}. Expose only /v1 to others."
+
+
 def _check(profile: ResolvedProfile, arm: ResolvedArm, keyed: bool, image: str | None) -> None:
-    """Raise DrafthouseError with all reasons why no other container can run the arm."""
-    name, engine = profile["profile"], profile["engine"]
+    """Raise DrafthouseError with all reasons why no other container can run the arm; arguments as for `order_of`."""
+    name = profile["profile"]
+    engine = profile["engine"]
     problems: list[Problem] = []
 
     def refuse(found: str, needed: str, do: str) -> None:
@@ -131,7 +145,8 @@ def _check(profile: ResolvedProfile, arm: ResolvedArm, keyed: bool, image: str |
         do = f"build and push build/{name}/Containerfile (drafthouse render {name}), then --image NAME@sha256:..."
         refuse("an image that is built on the box", "an image in a registry", do)
     if keyed and not engine["has_key"]:
-        found, do = f"{engine['name']} does not ask for a key", "export to dstack, which asks for its own"
+        found = f"{engine['name']} does not ask for a key"
+        do = "export to dstack, which asks for its own"
         problems.append(Problem("export-unguarded", found, "a guarded port", do, name))
     if arm["config"]:
         found = f"{engine['name']} reads its settings from a file beside its script"
@@ -152,7 +167,7 @@ def _name(profile: str, arm: str) -> str:
     return f"{name[: _LONGEST_NAME - 5].rstrip('-')}-{arm[:4]}"  # 5 characters for `-spec` or `-base`
 
 
-def _labels(profile: ResolvedProfile, arm: str, evidence: Evidence | None) -> dict[str, str]:
+def _labels(profile: ResolvedProfile, arm: str, evidence: ReportFacts | None) -> dict[str, str]:
     """Labels or annotations with the origin of the file, for programs."""
     engine = profile["engine"]
     labels = {
@@ -167,19 +182,26 @@ def _labels(profile: ResolvedProfile, arm: str, evidence: Evidence | None) -> di
     return labels
 
 
-def _image(default: str, pinned: str | None, evidence: Evidence | None, chosen: str | None) -> tuple[str, str]:
-    """The image's name and a note on its origin. Raises DrafthouseError if it is not an image name."""
+def _image(default: str, pinned: str | None, evidence: ReportFacts | None, chosen: str | None) -> tuple[str, str]:
+    """The image's name and a note on its origin. Raises DrafthouseError if it is not an image name.
+
+    In this order: the ``chosen`` one; ``default`` with the digest ``pinned`` at its first use, with the digest in a
+    report of this clone, or by its tag.
+    """
     if chosen:
-        name, note = chosen, "named with --image"
+        name = chosen
+        note = "named with --image"
         if "@" not in chosen:
             note += ", by a tag, which can move"
     elif pinned:
-        name, note = f"{default}@{pinned}", "by the digest in pins.json"
+        name = f"{default}@{pinned}"
+        note = "by the digest in pins.json"
     elif evidence and evidence.digest and evidence.in_clone:
         name = f"{default}@{evidence.digest}"
         note = f"by the digest in this clone's report {evidence.name}; pins.json has none"
     else:
-        name, note = default, "by tag, which can move: no digest is pinned for it yet (pins.json)"
+        name = default
+        note = "by tag, which can move: no digest is pinned for it yet (pins.json)"
         if evidence and evidence.digest:
             note += f". The report, which is not of this clone, has {evidence.digest}; --image NAME@DIGEST takes it"
     if not IMAGE.fits(name):
@@ -188,7 +210,11 @@ def _image(default: str, pinned: str | None, evidence: Evidence | None, chosen: 
 
 
 def _command(rendered: ResolvedArm, key_file: str, keyed: bool, by_script: bool) -> tuple[list[str], list[Flag]]:
-    """The command of an arm and its flags; its start script if that reads the key file for the engine."""
+    """The command of an arm and its flags, with the container's listen address.
+
+    ``by_script``: the engine reads its key from a file. If it has no flag for that file, its start script reads it, and
+    becomes the command. Not ``keyed``: without the flag for the key.
+    """
     container = rendered["container"]
     assert container
     listen: Flag = container["command"]
@@ -203,14 +229,15 @@ def _command(rendered: ResolvedArm, key_file: str, keyed: bool, by_script: bool)
     return rendered["command"], flags
 
 
-def _header(profile: ResolvedProfile, arm: str, evidence: Evidence | None, needs: int, image_note: str) -> list[str]:
-    """Sentences of the comment at the top: origin of the arguments, proof, memory per GPU, image."""
-    name, engine, hardware, fit = (
-        profile["profile"],
-        profile["engine"],
-        profile["hardware"],
-        profile["arms"][arm]["fit"],
-    )
+def _header(profile: ResolvedProfile, arm: str, evidence: ReportFacts | None, needs: int, image_note: str) -> list[str]:
+    """Sentences of the comment at the top: origin of the arguments, proof, memory per GPU, image.
+
+    ``needs``: bytes of memory per GPU.
+    """
+    name = profile["profile"]
+    engine = profile["engine"]
+    hardware = profile["hardware"]
+    fit = profile["arms"][arm]["fit"]
     unproven = "Proof: none. No kept report has these commands; measure them first."
     unpinned = [item["name"] for item in profile["weights"] if not is_commit(_revision(item))]
     sentences = [
@@ -230,7 +257,8 @@ def _header(profile: ResolvedProfile, arm: str, evidence: Evidence | None, needs
 
 def _scaling(replicas: tuple[int, int], rate: float) -> str:
     """The comment's sentence about scaling; ``rate`` is 0 if no load was measured."""
-    if replicas[0] == replicas[1]:
+    minimum, maximum = replicas
+    if minimum == maximum:
         return "Replicas: fixed, without autoscaling."
     if not rate:
         return f"Scaling at {_GUESSED_RATE:g} request/s per replica is a guess: no load was measured."
@@ -244,7 +272,9 @@ def _revision(item: WeightItem) -> str:
 
 def _download(item: WeightItem) -> list[str]:
     """The command that fetches weights: `fetch` of `downloads.sh.j2` for a single file, else `hf download`."""
-    details, path, revision = item["details"], item["path"], _revision(item)
+    details = item["details"]
+    path = item["path"]
+    revision = _revision(item)
     allow = [str(name) for name in details.get("allow", ())]
     if len(allow) == 1 and path.endswith(f"/{allow[0]}"):
         return ["fetch", path, f"https://huggingface.co/{details['repo']}/resolve/{revision}/{allow[0]}"]

@@ -33,24 +33,25 @@ class Quoted(str):
 
 
 def _finalize(value: object) -> object:
-    """Return a value that may be printed: quoted text or an integer. Raises TypeError for any other."""
+    """``value`` if it may be printed: quoted text or an integer. Raises TypeError for any other."""
     if isinstance(value, Quoted) or type(value) is int:
         return value
     raise TypeError(f"printed without a quoting filter: {value!r}")
 
 
 def _checked_words(words: str | Sequence[str]) -> list[str]:
-    """Words as a list. Raises DrafthouseError for a word that no program argument can hold."""
+    """One word or several as a list. Raises DrafthouseError for a word that no program argument can hold."""
     word_list = [words] if isinstance(words, str) else list(words)
     for word in word_list:
         if _IMPOSSIBLE.search(word):
-            found, needed = f"{word[:80]!r} in what is exported", "text without NUL and without half a character"
+            found = f"{word[:80]!r} in what is exported"
+            needed = "text without NUL and without half a character"
             raise one_problem("wrong-format", found, needed, "correct it in the profile or the catalogue entry")
     return word_list
 
 
 def shell_word(words: str | Sequence[str]) -> Quoted:
-    """Quote words for a POSIX shell.
+    """One word or several, quoted for a POSIX shell.
 
     `${`, `$(` and `$$` are split by closing and reopening the quotes, so that no tool between the file and the shell
     takes them for its own variables.
@@ -111,15 +112,15 @@ def unit_words(words: str | Sequence[str]) -> Quoted:
     quoted = []
     for word in word_list:
         if word in ("", ";"):
-            found, needed = f"the argument {word!r}", "arguments that Podman's Quadlet can hand on"
-            raise one_problem("export-unsupported", found, needed, "export to another target")
+            needed = "arguments that Podman's Quadlet can hand on"
+            raise one_problem("export-unsupported", f"the argument {word!r}", needed, "export to another target")
         escaped = "".join(map(_escape_in_unit, word))
         quoted.append(f'"{_double_markers(escaped)}"')
     return Quoted(" ".join(quoted))
 
 
 def _escape_in_unit(character: str) -> str:
-    """Escape a character inside a unit's double quotes; systemd reads an x escape as a byte, not as a character."""
+    """A character as it stands inside a unit's double quotes; systemd reads an x escape as a byte, not a character."""
     if character in '\\"':
         return f"\\{character}"
     if character.isprintable():
@@ -149,6 +150,7 @@ def comment(sentences: Sequence[str]) -> Quoted:
     return Quoted("\n".join(comment_lines(text) for text in sentences if text))
 
 
+#: Jinja filters by name.
 Filters = Mapping[str, Callable[..., Quoted]]
 _YAML: Filters = {"yaml": yaml_value, "comment": comment}
 _COMPOSE: Filters = {"yaml": yaml_doubled, "comment": comment}

@@ -17,17 +17,13 @@ from .quoting import template
 
 @dataclass(frozen=True)
 class Target:
-    """A tool that reads an exported file.
-
-    ``models_dir``: mount point of the volume with the weights. ``keyed``: whether the engine's API key protects the
-    port; False if the tool checks a token of its own. ``scales``: whether the tool adds and removes replicas.
-    """
+    """A tool that reads an exported file."""
 
     name: str
-    suffix: str = "yaml"
-    models_dir: str = "/models"
-    keyed: bool = True
-    scales: bool = False
+    suffix: str = "yaml"  # of the exported file
+    models_dir: str = "/models"  # mount point of the volume with the weights
+    keyed: bool = True  # the engine's API key protects the port; False if the tool checks a token of its own
+    scales: bool = False  # the tool adds and removes replicas
 
 
 _ALL = (
@@ -78,10 +74,13 @@ def _rendered(order: Order, name: str, **given: object) -> str:
 
 
 def replicas_of(text: str | None, target: Target) -> tuple[int, int]:
-    """Minimum and maximum of the replicas, from `N..M` or `N`. Raises DrafthouseError for any other text."""
+    """Minimum and maximum of the replicas, from `N..M` or `N`. Raises DrafthouseError for any other text.
+
+    None or '': one to four for a tool that scales, otherwise one.
+    """
     default = "1..4" if target.scales else "1"
     match = _REPLICAS.fullmatch(text or default)
-    minimum, maximum = 1, 0
+    minimum, maximum = 1, 0  # no range, which is refused below
     if match:
         minimum, maximum = int(match[1]), int(match[2] or match[1])
     if minimum > maximum:

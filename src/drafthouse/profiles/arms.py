@@ -40,23 +40,23 @@ STOCK = "stock"
 
 @dataclass(frozen=True)
 class Parts:
-    """The checked parts of a profile from which its arms are built; ``tokens`` is K, ``extra`` is `serve.extra`."""
+    """The checked parts of a profile from which its arms are built."""
 
-    name: str
+    name: str  # of the profile
     site: Site
     hardware: Hardware
     engine: CatalogEngine
-    version: str
+    version: str  # of the engine
     target: CatalogModel
-    draft: CatalogModel | None
+    draft: CatalogModel | None  # None for a method without a separate draft
     method: CatalogMethod
-    method_options: Options
-    also: str
-    tokens: int
-    serve: Options
-    extra: list[Flag]
-    environment: dict[str, str]
-    image: str | None
+    method_options: Options  # by the catalogue's keys
+    also: str  # the lookup that runs beside the method; '' for none
+    tokens: int  # K
+    serve: Options  # server options by the catalogue's keys
+    extra: list[Flag]  # `serve.extra`
+    environment: dict[str, str]  # the profile's variables
+    image: str | None  # None: the engine has no image
 
     def model_path(self, model: ModelEntry) -> str:
         """The path of a model on the box: a folder, or its single file."""
@@ -105,7 +105,8 @@ class Parts:
 
     def speculation(self) -> Options:
         """The method's settings, draft and K included, by the engine's own names."""
-        method, draft = self.method, ""
+        method = self.method
+        draft = ""
         if self.draft:
             draft = self.model_path(self.draft)
         settings = words_of(method["id"], method, self.version, draft, self.tokens)
@@ -121,7 +122,11 @@ class Parts:
 
 
 def words_of(method_id: str, method: Method, version: str, draft: str, tokens: int) -> Options:
-    """A method's settings for its draft ('' for none) and K (``tokens``), by their names in this engine version."""
+    """A method's settings for its draft ('' for none) and K (``tokens``), by their names in this engine version.
+
+    Only settings that the method has in its entry: not each takes its own name, a draft or K. `always` are further ones
+    with fixed values, `follows` those whose value is K and an offset.
+    """
     spellings = method.get("spelled", {})
     values: Options = {"method": spelled(version, method.get("value", method_id), spellings.get("value", ()))}
     if draft:
@@ -137,7 +142,8 @@ def words_of(method_id: str, method: Method, version: str, draft: str, tokens: i
 
 def build_arm(parts: Parts, arm: str) -> BuiltArm:
     """An arm as plain data, before its files are rendered."""
-    launch, required = parts.engine["launch"], parts.method.get("requires")
+    launch = parts.engine["launch"]
+    required = parts.method.get("requires")
     flags, speculation = _flags(parts, arm)
     # The later of two entries of one name wins: the profile's value over the catalogue's.
     environment = {
@@ -169,7 +175,10 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
 
 
 def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
-    """What keeps the hosts of a replica on the same arm; the hash has no paths, which may differ by host."""
+    """What keeps the hosts of a replica on the same arm: a hash of what all must share, and two commands.
+
+    The hash has no paths, which may differ by host.
+    """
     speculation: list[object] | None = None
     if arm == "speculative":
         speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
@@ -197,17 +206,24 @@ def takes_key(launch: Launch) -> bool:
 
 def _gpu_environment(parts: Parts) -> dict[str, str]:
     """Variables that the engine needs on this GPU or for this quantization; every arm has them, also stock."""
-    capability, quantization = parts.hardware.get("compute_capability"), parts.target.get("quantization")
+    capability = parts.hardware.get("compute_capability")
+    quantization = parts.target.get("quantization")
     environment: dict[str, str] = {}
     for rule in parts.engine["launch"].get("environment_by_gpu", ()):
-        gpus, quantizations = rule.get("compute_capability"), rule.get("quantization")
-        if (gpus is None or capability in gpus) and (quantizations is None or quantization in quantizations):
+        # A rule without a list applies to all.
+        capabilities = rule.get("compute_capability")
+        quantizations = rule.get("quantization")
+        is_gpu = capabilities is None or capability in capabilities
+        if is_gpu and (quantizations is None or quantization in quantizations):
             environment |= rule["environment"]
     return environment
 
 
 def _visible_gpus(parts: Parts) -> dict[str, str]:
-    """Variables that limit a process to the site's GPUs; Docker gives a container only these, numbered from 0."""
+    """Variables that limit a process to the site's GPUs; {} if it names none, or for hardware without NVIDIA's.
+
+    {} in the docker runtime too: Docker gives a container only these GPUs, numbered from 0.
+    """
     chosen = parts.site.get("gpus")
     if not chosen or parts.site["runtime"] != "process" or parts.hardware["kind"] != "gpu":
         return {}
@@ -225,8 +241,13 @@ def _launcher_flags(parts: Parts, entries: Mapping[str, LauncherFlag]) -> list[F
 
 
 def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
-    """The arm's flags in two lists: without those of speculation, and those of speculation ([] if it has none)."""
-    launch, engine = parts.engine["launch"], parts.engine
+    """The arm's flags in two lists: without those of speculation, and those of speculation ([] if it has none).
+
+    First the model and its name, then the server options, `serve.extra`, flags that are always given, the API key's
+    file, those of a host of several, and the address, which followers of a replica do not have.
+    """
+    engine = parts.engine
+    launch = engine["launch"]
     path = parts.model_path(parts.target)
     flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
     if "name" in launch:
@@ -283,7 +304,10 @@ def _spelled_value(version: str, option: Option | MethodOption, value: Any) -> A
 
 
 def _config(parts: Parts, arm: str) -> EngineYaml | None:
-    """The engine's YAML configuration; None for an engine that reads none."""
+    """The engine's YAML configuration; None for an engine that reads none.
+
+    First what is always set, then the server options, nested by the dots in their names, then speculation.
+    """
     config = parts.engine["launch"].get("config")
     if config is None:
         return None

@@ -1,4 +1,4 @@
-"""The time that an experiment may take for rounds after the first ones: `experiment.budget`. Pure.
+"""The time that an experiment may take for rounds after the first ones: `experiment.budget`.
 
 The budget is a factor of the first rounds' time (`3x`), which a cap limits, or a time (`45m`). `0` and `none` allow no
 further rounds.
@@ -24,15 +24,15 @@ NEEDED = "a factor of the first rounds' cost (3x), a time (45m, 1h30m), or 0"
 
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)\s*x")
 _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
-_UNITS_S = (3600, 60, 1)
+_UNITS_S = (3600, 60, 1)  # seconds of an hour, a minute and a second: the groups of _TIME
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The time for further rounds: ``factor`` times that of the first rounds (None: no factor), ``most_s`` at most."""
+    """The time for further rounds."""
 
-    factor: float | None
-    most_s: float
+    factor: float | None  # of the time of the first rounds; None: they do not matter
+    most_s: float  # seconds at most
 
     @property
     def nothing(self) -> bool:
@@ -53,7 +53,10 @@ def seconds_in(text: str) -> int | None:
 
 
 def parse_budget(value: object) -> Budget:
-    """The budget of a profile's `experiment.budget`. Raises ValueError if ``value`` is no budget."""
+    """The budget that a profile's `experiment.budget` stands for. Raises ValueError if ``value`` is no budget.
+
+    A factor has the cap `CAP_S`; a time has none.
+    """
     text = str(value).strip().lower()
     if text == "none":
         return Budget(None, 0.0)

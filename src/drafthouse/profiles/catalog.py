@@ -47,22 +47,28 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Profile
     from drafthouse.profiles.published_schema import PublishedFile
 
-HARDWARE_FILE, MODELS_FILE = "profiles/catalog/hardware.yml", "profiles/catalog/models.yml"
-HASHES_FILE, ENGINE_FOLDER = "profiles/catalog/packages.txt", "profiles/catalog/engines"
+HARDWARE_FILE = "profiles/catalog/hardware.yml"
+MODELS_FILE = "profiles/catalog/models.yml"
+#: A lock file: hashes of packages that the catalogue names without a lock file of their own.
+HASHES_FILE = "profiles/catalog/packages.txt"
+ENGINE_FOLDER = "profiles/catalog/engines"
 
 
 @dataclass
 class House:
-    """All data of the clone: the catalogue (hardware, models, engines and more) and the profiles, each by name."""
+    """All data of the clone and the user's own: the catalogue (hardware, models, engines and more) and the profiles."""
 
+    # Checked entries by name; those of the user included.
     hardware: dict[str, HardwareEntry]
     models: dict[str, ModelEntry]
     engines: dict[str, EngineEntry]
+    # All profiles by name, also those with problems (`broken`), whose shape may be any.
     profiles: dict[str, Profile]
     # Hashes of packages that the catalogue names without a lock file: {name==version: [sha256:...]}.
     hashes: dict[str, list[str]] = field(default_factory=dict)
     # Known issues: bugs of the engines that users reported.
     issues: dict[str, KnownIssue] = field(default_factory=dict)
+    # Measurements that others published.
     published: PublishedFile = field(default_factory=lambda: NOTHING)
     # Flag lists by engine, then by version.
     flags: dict[str, dict[str, FlagList]] = field(default_factory=dict)
@@ -111,7 +117,8 @@ def load_house(root: Path, named: Sequence[str] = ()) -> House:
     """
     _require_clone(root)
     folders = profile_folders(root, named)
-    profiles, own = _profile_paths(folders), own_files(folders)
+    profiles = _profile_paths(folders)
+    own = own_files(folders)
     engines = sorted((root / ENGINE_FOLDER).glob("*.yml"))
     tables = (HARDWARE_FILE, MODELS_FILE, HASHES_FILE, KNOWN_ISSUES_FILE, PUBLISHED_FILE)
     flags = sorted((root / FLAG_FOLDER).glob("*.yml"))
@@ -122,7 +129,7 @@ def load_house(root: Path, named: Sequence[str] = ()) -> House:
 
 
 def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) -> House:
-    """As `load_house`, but always read from disk; ``paths``: the files of each profile."""
+    """As `load_house`, but always read from disk; ``paths``: the files of each profile; ``own``: the user's entries."""
     hardware, problems = read_table(root, HARDWARE_FILE, HARDWARE)
     models, new_problems = read_table(root, MODELS_FILE, MODELS, versions=True)
     problems += new_problems
@@ -146,31 +153,33 @@ def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) 
     broken_hardware = add_own_hardware(root, own.hardware, hardware)
     broken_engines = add_own_engines(root, own.engines, engines)
     broken_models = add_own_models(root, own.models, models, builtin_kinds(engines))
-    profiles: dict[str, Profile] = {}
-    broken: dict[str, list[Problem]] = {}
-    files: dict[str, list[str]] = {}
-    for name, profile_paths in paths.items():
-        shown = files[name] = [shown_path(root, path) for path in profile_paths]
-        profiles[name], new_problems = read_table(root, shown[-1], PROFILE)
-        if not PROFILE_NAME.fits(name):
-            new_problems.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", shown[-1]))
-        if new_problems:
-            broken[name] = new_problems
-    return House(
+    house = House(
         hardware=hardware,
         models=models,
         engines=engines,
-        profiles=profiles,
+        profiles={},
         hashes=hashes,
         issues=issues["issues"],
         published=published,
         flags=_flags(lists, engines),
-        broken=broken,
         broken_hardware=broken_hardware,
         broken_engines=broken_engines,
         broken_models=broken_models,
-        files=files,
     )
+    _read_profiles(root, paths, house)
+    return house
+
+
+def _read_profiles(root: Path, paths: Mapping[str, Sequence[Path]], house: House) -> None:
+    """Add the profiles to ``house``, and the problems of their files; of several files of a name the last is read."""
+    for name, profile_paths in paths.items():
+        shown = [shown_path(root, path) for path in profile_paths]
+        house.files[name] = shown
+        house.profiles[name], problems = read_table(root, shown[-1], PROFILE)
+        if not PROFILE_NAME.fits(name):
+            problems.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", shown[-1]))
+        if problems:
+            house.broken[name] = problems
 
 
 def _require_clone(root: Path) -> None:
@@ -191,7 +200,8 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     if not paths:
         do = "restore it: git checkout -- profiles"
         return {}, [Problem("catalogue-incomplete", "no engine", "a file for each", do, ENGINE_FOLDER)]
-    entries, problems = {}, []
+    entries = {}
+    problems: list[Problem] = []
     for path in paths:
         data, file_problems = read_document(root, f"{ENGINE_FOLDER}/{path.name}")
         if file_problems:
@@ -222,28 +232,34 @@ def _flag_lists(root: Path) -> tuple[dict[str, dict[str, FlagList]], list[Proble
 def _flags(
     lists: Mapping[str, dict[str, FlagList]], engines: Mapping[str, EngineEntry]
 ) -> dict[str, dict[str, FlagList]]:
-    """The flag lists of each engine by version; an engine without a file has those of its family."""
+    """The flag lists of each engine by version, with the flags that its plugin adds.
+
+    An engine without a file has the lists of its family, the engine that it is like.
+    """
     by_engine = {name: lists.get(name) or lists.get(engine.get("family", ""), {}) for name, engine in engines.items()}
     for name, engine in engines.items():
         plugin = engine.get("plugin")
         if not plugin or "flags" not in plugin:
             continue
-        # A plugin adds its flags to those of every engine version.
-        plugin_flags, by_engine[name] = plugin["flags"], dict(by_engine[name])  # a copy: engines may share lists
+        # A plugin adds its flags to those of every engine version. New dictionaries: engines may share the old ones.
+        plugin_flags = plugin["flags"]
+        with_plugin: dict[str, FlagList] = {}
         for version, flags in by_engine[name].items():
-            none, one = [*flags["none"], *plugin_flags["none"]], [*flags["one"], *plugin_flags["one"]]
-            by_engine[name][version] = {**flags, "none": none, "one": one}
+            none = [*flags["none"], *plugin_flags["none"]]
+            one = [*flags["one"], *plugin_flags["one"]]
+            with_plugin[version] = {**flags, "none": none, "one": one}
+        by_engine[name] = with_plugin
     return by_engine
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
     """The hashes of packages that the catalogue names without a lock file, and the problems."""
-    relative = HASHES_FILE
     try:
-        return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []
+        return dict(hashes_by_pin(read_lock((root / HASHES_FILE).read_text("utf-8")))), []
     except OSError as error:
-        found, do = error.strerror or str(error), f"restore it: git checkout -- {relative}"
-        return {}, [Problem("catalogue-incomplete", found, "the hashes of what the catalogue pins", do, relative)]
+        found = error.strerror or str(error)
+        do = f"restore it: git checkout -- {HASHES_FILE}"
+        return {}, [Problem("catalogue-incomplete", found, "the hashes of what the catalogue pins", do, HASHES_FILE)]
 
 
 def load_gpus(root: Path) -> Gpus:

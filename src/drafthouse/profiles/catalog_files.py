@@ -1,4 +1,4 @@
-"""Read one YAML file of the catalogue, and check it against its shape."""
+"""Read one YAML file of the catalogue, and check it against its shape. Paths are relative to the clone, or absolute."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 
-#: Keys whose value is a version, and keys whose items are versions.
-_VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
+#: Keys whose value is a version.
+_VERSION_KEYS = ("since", "until", "default_version")
+#: Keys whose value is a list of versions, or a mapping by version.
+_VERSION_LISTS = ("releases", "versions")
 
 
 def read_table(
     root: Path, relative: str, shape: Shape, *, versions: bool = False, do: str | None = None
 ) -> tuple[Any, list[Problem]]:
-    """A file's table and its problems; ``versions``: also check that each version in it can be compared."""
+    """A file's mapping ({} if it has none) and its problems.
+
+    ``versions``: also check that each version in it can be compared. ``do``: as for `read_document`.
+    """
     data, problems = read_document(root, relative, do)
     if not problems:
         problems = shape_problems(data, shape, relative, versions=versions)
@@ -25,7 +30,10 @@ def read_table(
 
 
 def read_document(root: Path, relative: str, do: str | None = None) -> tuple[Any, list[Problem]]:
-    """The content of a YAML file and the problems of reading it; ``do``: the advice, if git cannot restore the file."""
+    """The content of a YAML file and the problems of reading it; the content is {} if there are any.
+
+    ``do``: the advice for a file that git cannot restore; None: the advice is to restore it, if it is in the clone.
+    """
     findings = Findings(relative)
     needed = "a YAML mapping" if do else "a YAML mapping, as git has it"
     restore = f"correct it, or restore it: git checkout -- {relative}"
@@ -40,7 +48,7 @@ def read_document(root: Path, relative: str, do: str | None = None) -> tuple[Any
 
 
 def shape_problems(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
-    """The problems of ``data``, which was read from the file ``relative``."""
+    """The problems of ``data``, which was read from the file ``relative``; ``versions``: of its versions too."""
     findings = Findings(relative)
     if check(data, shape, findings) and versions:
         _check_versions(data, findings)
@@ -58,7 +66,7 @@ def _without_final_newlines(data: Any) -> Any:
 
 
 def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
-    """Add a problem for each value that should be a version and cannot be compared as one."""
+    """Add a problem for each value that should be a version and cannot be compared; ``path``: that of ``data``."""
     if isinstance(data, list):
         for index, item in enumerate(data):
             _check_versions(item, findings, f"{path}[{index}]")

@@ -1,6 +1,7 @@
-"""One definition of a container, as a compose.yaml (for `make render`) and for Docker Engine's API (for runs). Pure.
+"""One definition of a container, as a compose.yaml (for `make render`) and for Docker Engine's API (for runs).
 
-`compose_service` writes the first (https://docs.docker.com/reference/compose-file/services/), `engine_words` the second
+No function here reads a file or calls Docker. `compose_service` writes the first
+(https://docs.docker.com/reference/compose-file/services/), `engine_words` the second
 (https://docs.docker.com/reference/api/engine/).
 """
 
@@ -19,58 +20,61 @@ if TYPE_CHECKING:
     from drafthouse.core.documents import Json
     from drafthouse.profiles.resolved_types import ArmContainer, ResolvedProfile
 
-#: Drafthouse's containers are named `<prefix><arm>` and found by labels. An arm's container has three: the arm, a hash
-#: of its files and its definition, and its name with the port at which it is published.
-PREFIX, LABEL, DEFINITION, PLACE = "drafthouse-", "drafthouse.arm", "drafthouse.definition", "drafthouse_at"
+#: Drafthouse's containers are named `<prefix><arm>` and found by their labels.
+PREFIX = "drafthouse-"
+#: The labels of an arm's container: the arm; a hash of its files and its definition; its name and published port.
+LABEL = "drafthouse.arm"
+DEFINITION = "drafthouse.definition"
+PLACE = "drafthouse_at"
 #: The labels of gateway, monitoring and fleet front. The value is a port, or a hash of the configuration.
-GATEWAY_LABEL, MONITORING_LABEL, FRONT_LABEL = "drafthouse.gateway", "drafthouse.monitoring", "drafthouse.fleet"
-#: For every container: Docker starts it again after a reboot, and limits its log.
+GATEWAY_LABEL = "drafthouse.gateway"
+MONITORING_LABEL = "drafthouse.monitoring"
+FRONT_LABEL = "drafthouse.fleet"
+#: For every container: Docker starts it again after a reboot, unless somebody stopped it.
 RESTART = "unless-stopped"
-LOG_DRIVER, LOG_OPTIONS = "json-file", {"max-size": "20m", "max-file": "3"}
+#: For every container: Docker limits its log to three files of 20 MB.
+LOG_DRIVER = "json-file"
+LOG_OPTIONS = {"max-size": "20m", "max-file": "3"}
 _SECOND = 1_000_000_000  # in nanoseconds, the unit of Docker's API
 
 
 class HealthCheck(TypedDict):
-    """A command that exits with 0 if the container is healthy. Times are in seconds."""
+    """A command that Docker runs again and again; it exits with 0 if the container is healthy."""
 
     command: list[str]
-    interval_s: int
-    timeout_s: int
-    retries: int
-    start_period_s: int
+    interval_s: int  # between two checks
+    timeout_s: int  # after which a check has failed
+    retries: int  # failed checks in a row after which the container is unhealthy
+    start_period_s: int  # after the start, in which failed checks do not count
 
 
 class Container(TypedDict):
-    """A container. A missing key means the image's default, or else Docker's.
-
-    ``ports``: ADDRESS:OUTSIDE:INSIDE, an IPv6 address in brackets. ``mounts``: SOURCE:TARGET:ro or rw. ``gpus``:
-    indices or UUIDs, or `all` alone. ``ulimits``: soft and hard limit in one; -1 is no limit.
-    """
+    """A container. A missing key, None or an empty value means the image's default, or else Docker's."""
 
     name: str
     image: str
     labels: dict[str, str]
     entrypoint: NotRequired[list[str]]
-    command: NotRequired[list[str]]
+    command: NotRequired[list[str]]  # arguments of the entrypoint
     environment: NotRequired[dict[str, str]]
-    mounts: NotRequired[list[str]]
-    ports: NotRequired[list[str]]
-    network: NotRequired[str | None]
-    ipc: NotRequired[str | None]
-    ulimits: NotRequired[dict[str, int]]
-    gpus: NotRequired[list[str]]
+    mounts: NotRequired[list[str]]  # SOURCE:TARGET:ro or rw
+    ports: NotRequired[list[str]]  # ADDRESS:OUTSIDE:INSIDE, an IPv6 address in brackets
+    network: NotRequired[str | None]  # Docker's network mode, such as `host`
+    ipc: NotRequired[str | None]  # Docker's IPC mode, such as `host`
+    ulimits: NotRequired[dict[str, int]]  # soft and hard limit in one, by name; -1 is no limit
+    gpus: NotRequired[list[str]]  # indices or UUIDs, or `all` alone; [] for none
     health: NotRequired[HealthCheck]
-    read_only: NotRequired[bool]
-    tmpfs: NotRequired[list[str]]
-    capabilities: NotRequired[list[str]]
-    without_capabilities: NotRequired[list[str]]
-    security: NotRequired[list[str]]
+    read_only: NotRequired[bool]  # the container's root file system
+    tmpfs: NotRequired[list[str]]  # folders in memory
+    capabilities: NotRequired[list[str]]  # Linux capabilities to add
+    without_capabilities: NotRequired[list[str]]  # Linux capabilities to take away
+    security: NotRequired[list[str]]  # Docker's security options, such as `no-new-privileges`
 
 
 class EngineConfig(TypedDict):
     """The part `Config` of a container in Docker Engine's API; only the keys that Drafthouse reads are named."""
 
-    Image: str
+    Image: str  # as it was named, not its id
     Labels: dict[str, str]
     Hostname: NotRequired[str]
     Domainname: NotRequired[str]
@@ -89,9 +93,11 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
 
     ``resolved`` may be a kept release that an older version of Drafthouse wrote.
     """
-    site, engine = resolved["site"], resolved["engine"]
+    site = resolved["site"]
+    engine = resolved["engine"]
     planned = _planned_container(resolved, arm)
-    name, outside = f"{PREFIX}{arm}", port or site["port"]
+    name = f"{PREFIX}{arm}"
+    outside = port or site["port"]
     gpus: list[str] = []
     if planned["gpus"]:
         gpus = planned.get("device_ids", ["all"])
@@ -126,13 +132,17 @@ _HEALTHY = (
 
 
 def _planned_container(resolved: ResolvedProfile, arm: str) -> ArmContainer:
+    """The resolver's plan of an arm's container; the arm `stock` has one even if it is not measured."""
     planned = resolved["arms"].get(arm) or resolved["stock"]
     assert planned and planned["container"]  # every arm has one in the docker runtime
     return planned["container"]
 
 
 def definition(resolved: ResolvedProfile, arm: str) -> str:
-    """A hash of an arm's files and container; if either changes, a new container must be created."""
+    """A hash of an arm's files and container; if either changes, a new container must be created.
+
+    The arm `stock` has no kept files unless it is measured; then the hash is of its container alone.
+    """
     text = ""
     if arm in resolved["arms"]:
         text = "".join(file["content"] for file in resolved["arms"][arm]["files"])
@@ -141,7 +151,7 @@ def definition(resolved: ResolvedProfile, arm: str) -> str:
 
 
 def compose_service(container: Container) -> Mapping[str, Json]:
-    """The container as a service of a compose.yaml."""
+    """The container as a service of a compose.yaml, without empty values."""
     service: dict[str, Json] = {
         "image": container["image"],
         "container_name": container["name"],
@@ -205,27 +215,17 @@ def _escaped(value: Json) -> Json:
 
 
 def engine_words(container: Container) -> EngineWords:
-    """The container in the format of Docker Engine's API."""
-    bound: dict[str, list[Mapping[str, str]]] = {}
+    """The container in the format of Docker Engine's API, without empty values."""
+    bound: dict[str, list[Mapping[str, str]]] = {}  # addresses and ports of the host, by the container's port
     for port in container.get("ports", []):
         address, outside, inside = port.rsplit(":", 2)
         bound.setdefault(f"{inside}/tcp", []).append({"HostIp": address.strip("[]"), "HostPort": outside})
-    health = container.get("health")
-    healthcheck: dict[str, Json] | None = None
-    if health:
-        healthcheck = {
-            "Test": ["CMD", *health["command"]],
-            "Interval": health["interval_s"] * _SECOND,
-            "Timeout": health["timeout_s"] * _SECOND,
-            "Retries": health["retries"],
-            "StartPeriod": health["start_period_s"] * _SECOND,
-        }
     config: dict[str, Json] = {
         "Entrypoint": container.get("entrypoint"),
         "Cmd": container.get("command"),
         "Env": [f"{name}={value}" for name, value in container.get("environment", {}).items()],
         "ExposedPorts": {inside: {} for inside in bound},
-        "Healthcheck": healthcheck,
+        "Healthcheck": _engine_health(container.get("health")),
     }
     host: dict[str, Json] = {
         "Binds": container.get("mounts"),
@@ -249,6 +249,19 @@ def engine_words(container: Container) -> EngineWords:
             "Labels": container["labels"],
         },
         "HostConfig": _without_empty(host),
+    }
+
+
+def _engine_health(health: HealthCheck | None) -> Json:
+    """The health check in the format of Docker's API, with times in nanoseconds; None without one."""
+    if health is None:
+        return None
+    return {
+        "Test": ["CMD", *health["command"]],
+        "Interval": health["interval_s"] * _SECOND,
+        "Timeout": health["timeout_s"] * _SECOND,
+        "Retries": health["retries"],
+        "StartPeriod": health["start_period_s"] * _SECOND,
     }
 
 

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 # Docker asks no public registry for such a name: a missing image is an error, never somebody else's image.
 REGISTRY = "localhost"
-LABEL = "drafthouse.derived"
+LABEL = "drafthouse.derived"  # of every derived image, so that they can be found
 _UV = "uv pip install --system --no-cache --no-deps"
 
 
 @dataclass(frozen=True)
 class Derived:
-    """An image to build from the image ``base``; ``packages`` are those that it adds."""
+    """An image to build from the image ``base``."""
 
-    name: str
+    name: str  # with a tag that ends in a hash of the Containerfile
     base: str
-    containerfile: str
-    packages: tuple[str, ...]
+    containerfile: str  # its text
+    packages: tuple[str, ...]  # that it adds, with versions
 
     def as_dict(self) -> DerivedImage:
         """The image as plain data."""
@@ -45,6 +45,7 @@ class Derived:
 
 def derived_from(
     base: str,
+    *,
     engine: str,
     version: str,
     method: str,
@@ -65,10 +66,12 @@ def derived_from(
     steps.append(_install_command(packages, hashes or {}, " --no-build-isolation"))
     text = f"FROM {base}\nRUN {' && '.join(steps)}\n"
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Derived(f"{REGISTRY}/drafthouse-{engine}:{version}-{method}-{digest}", base, text, packages)
+    name = f"{REGISTRY}/drafthouse-{engine}:{version}-{method}-{digest}"
+    return Derived(name=name, base=base, containerfile=text, packages=packages)
 
 
 def _install_command(packages: Sequence[str], hashes: Mapping[str, Sequence[str]], options: str = "") -> str:
+    """The shell command that installs packages, by their hashes if all have some; ``options``: further ones of uv."""
     lines = with_hashes(packages, hashes)
     hashed = " --require-hashes" if all_have_hashes(lines) else ""
     return f"printf '%s\\n' {shlex.join(lines)} | {_UV}{options}{hashed} -r -"

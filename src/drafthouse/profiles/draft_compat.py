@@ -1,4 +1,7 @@
-"""Check that a method, its draft and its target fit together, and that K (tokens per draft) suits them."""
+"""Check that a method, its draft and its target fit together, and that K (tokens per draft) suits them.
+
+A head is layers that were trained to draft for one target; a built-in head is part of the target's weights.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,30 @@ _PATH = "speculation.draft"
 
 def check_pair(
     findings: Findings,
+    *,
     target: CatalogModel,
     draft: CatalogModel,
     method: CatalogMethod,
     models: Mapping[str, ModelEntry],
 ) -> list[str]:
-    """Add to ``findings`` why ``draft`` cannot draft for ``target``; return warnings."""
+    """Add to ``findings`` why ``draft`` cannot draft for ``target``; return warnings of a pair that may not pay.
+
+    ``models``: all of the catalogue, for heads to use instead.
+    """
     if draft["kind"] == "head":
-        return _check_head(findings, target, draft, method, models)
+        return _check_head(findings, target=target, draft=draft, method=method, models=models)
     return _check_model(findings, target, draft, method)
 
 
 def _check_head(
     findings: Findings,
+    *,
     target: CatalogModel,
     draft: CatalogModel,
     method: CatalogMethod,
     models: Mapping[str, ModelEntry],
 ) -> list[str]:
+    """Check that a head was made for this target and for this method; a warning if only its shapes fit the target."""
     warnings = []
     trained_for = draft.get("head_for")
     if target["id"] in draft.get("works_on", ()):
@@ -67,6 +76,7 @@ def _check_head(
 
 
 def _check_model(findings: Findings, target: CatalogModel, draft: CatalogModel, method: CatalogMethod) -> list[str]:
+    """Check a draft model's vocabulary, as far as the method needs it, and its size; a warning if it is large."""
     match = method.get("match", {})
     if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
         findings.add(
@@ -100,7 +110,7 @@ def may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
 
 
 def most_tokens(draft: ModelEntry | None, builtin: BuiltinHead | None) -> int | None:
-    """The most tokens per step of the draft, or else of the built-in head; None for no limit."""
+    """The most tokens per step of the draft, or without a draft of the built-in head; None for no limit."""
     if draft:
         return draft.get("max_speculative_tokens")
     return builtin.get("max_tokens") if builtin else None
@@ -108,22 +118,25 @@ def most_tokens(draft: ModelEntry | None, builtin: BuiltinHead | None) -> int | 
 
 def usual_tokens(method: Method, draft: ModelEntry | None, builtin: BuiltinHead | None) -> int:
     """A K to start with, which `check_tokens` accepts."""
-    most, usual = most_tokens(draft, builtin), method.get("usual_tokens", USUAL_TOKENS)
+    most = most_tokens(draft, builtin)
+    usual = method.get("usual_tokens", USUAL_TOKENS)
     # A method with `all_heads` drafts one token with each head, so K is their number.
     if most is not None:
         usual = most if method.get("all_heads") else min(usual, most)
-    # Whole passes of the head: of a part of a pass the rest would be thrown away.
+    # Whole passes of the head: the rest of a pass that is used in part would be thrown away.
     per_pass = _tokens_per_pass(method, builtin)
     return usual - usual % per_pass if usual > per_pass else usual
 
 
-def _tokens_per_pass(method: Method, builtin: BuiltinHead | None) -> int:  # 1: K may be any number
+def _tokens_per_pass(method: Method, builtin: BuiltinHead | None) -> int:
+    """Number of which K should be a multiple; 1 if K may be any number."""
     return builtin.get("n_predict", 1) if builtin and method.get("whole_passes") else 1
 
 
 def check_tokens(
     findings: Findings,
     tokens: int,
+    *,
     target: CatalogModel,
     draft: CatalogModel | None,
     builtin: BuiltinHead | None,
@@ -131,41 +144,44 @@ def check_tokens(
 ) -> None:
     """Add a problem if the head cannot draft ``tokens`` in one step, or always drafts another number of tokens.
 
-    ``builtin``: the target's built-in head, None if the method does not draft with it.
+    ``draft``: None without one. ``builtin``: the target's built-in head, None if the method does not draft with it.
     """
-    most, per_pass = most_tokens(draft, builtin), _tokens_per_pass(method, builtin)
+    most = most_tokens(draft, builtin)
+    per_pass = _tokens_per_pass(method, builtin)
     head = f"'{draft['id']}'" if draft else f"the head inside '{target['id']}'"
-    needed = set_to = ""
+    needed = ""
+    allowed = most
     if most is not None and method.get("all_heads") and tokens != most:
-        needed, set_to = f"{most}: '{method['id']}' drafts a token with every head of {head}", f"{most}"
+        needed = f"{most}: '{method['id']}' drafts a token with every head of {head}"
     elif most is not None and tokens > most:
-        needed, set_to = f"{most} or fewer: {head} cannot draft more in one step", f"{most}"
+        needed = f"{most} or fewer: {head} cannot draft more in one step"
     elif tokens > per_pass and tokens % per_pass:
         needed = f"{per_pass} or fewer, or a multiple of it: {head} predicts {per_pass} tokens in one pass"
-        set_to = f"{tokens - tokens % per_pass}"
+        allowed = tokens - tokens % per_pass
     if needed:
-        findings.add("draft-length", "speculation.num_speculative_tokens", f"{tokens}", needed, f"set it to {set_to}")
+        findings.add("draft-length", "speculation.num_speculative_tokens", f"{tokens}", needed, f"set it to {allowed}")
 
 
 def check_schedule(findings: Findings, where: str, schedule: object, tokens: int) -> bool:
-    """Check vLLM's schedule of K by batch size, a list of rows ``[first, last, K]``; return True if it is right.
+    """Check vLLM's schedule of K by batch size, a list of rows ``[first, last, K]``; True if it is right.
 
     The first row begins at batch size 1, rows do not overlap, and 0 <= K <= ``tokens`` (vllm/config/speculative.py).
     """
     before = len(findings.problems)
     if not isinstance(schedule, list) or not schedule or not all(map(_is_schedule_entry, schedule)):
-        needed, do = "a list of [first batch size, last, K]", "write it as [[1, 4, 3], [5, 64, 0]]"
+        needed = "a list of [first batch size, last, K]"
+        do = "write it as [[1, 4, 3], [5, 64, 0]]"
         findings.add("draft-length-schedule", where, f"{schedule!r}", needed, do)
         return False
-    last = 0
+    last = 0  # batch size at which the rows until now end
     for index, (first, final, drafted) in enumerate(schedule):
         path = f"{where}[{index}]"
         if (index == 0 and first != 1) or first <= last or final < first:
             needed = f"a first batch size above {last}, and a last one"
             if index == 0:
                 needed = "1 as the first batch size"
-            found, do = f"{[first, final, drafted]}", "make the rows consecutive, from 1 upwards"
-            findings.add("draft-length-schedule", path, found, needed, do)
+            do = "make the rows consecutive, from 1 upwards"
+            findings.add("draft-length-schedule", path, f"{[first, final, drafted]}", needed, do)
         if not 0 <= drafted <= tokens:
             findings.add(
                 "draft-length-schedule", path, f"K={drafted}", f"0 to {tokens} (num_speculative_tokens)", "correct K"

@@ -21,34 +21,41 @@ _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def version_defaults(engine: EngineEntry, version: str) -> Options:
-    """The options that every arm of this version gets where the profile does not set them."""
+    """The options that every arm of this version gets where the profile does not set them.
+
+    ``version``: '' for one that does not exist, which counts as older than any.
+    """
     specs = engine["options"].items()
     return {key: spec["unless_said"] for key, spec in specs if "unless_said" in spec and supports(version or "0", spec)}
 
 
-# What is needed in place of a lossy option, one whose value lets the engine give other answers than the target's.
+# Field `needed` of the problem of a lossy option, one whose value lets the engine give other answers than the target's.
 LOSSLESS = "the target's own answers: here the speed is bought with others"
 
 
 def lossy_word(option: Option | MethodOption | None, value: object) -> str:
-    """How the ``value`` of an option changes the target's answers; '' if it does not."""
+    """How the ``value`` of an option changes the target's answers; '' if it does not, or without an option."""
     lossy = cast("MethodOption", option or {}).get("lossy", {})
     return lossy.get(value, "") if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True)
 class OptionCheck:
-    """Checks against an engine version ('' if the profile's does not exist) and a hardware; ``tokens`` is K."""
+    """Checks of options against an engine version and a hardware; problems go to ``findings``."""
 
     findings: Findings
-    engine: str
-    version: str
-    releases: list[str]
+    engine: str  # its name, for messages
+    version: str  # '' if the profile's does not exist: then no version is checked
+    releases: list[str]  # all versions of the engine, oldest first
     hardware: Hardware
-    tokens: int
+    tokens: int  # K
 
     def options(self, path: str, given: object, options: Mapping[str, Option] | Mapping[str, MethodOption]) -> Options:
-        """The ``given`` options without those that have a problem; numbers of tokens as integers."""
+        """The ``given`` options with a valid value, by key; numbers of tokens as integers.
+
+        An option that this version or GPU lacks is a problem and stays. ``path``: that of ``given`` in the profile.
+        ``options``: what the catalogue has.
+        """
         valid: Options = {}
         if not isinstance(given, Mapping):
             self.findings.add("wrong-type", path, repr(given), "keys with values", "write it as a YAML mapping")
@@ -87,7 +94,10 @@ class OptionCheck:
         return valid
 
     def _check_tokens(self, where: str, value: object, option: Option | MethodOption) -> bool:
-        """Check a number of tokens, or a word for one, which this version must know; return True if it is right."""
+        """Check a number of tokens, or a word for one; True if its form is right.
+
+        Such a word must be known to this version, or there is a problem; its form is right nevertheless.
+        """
         means = cast("Option", option).get("means", {})  # an option of a method has none
         is_plain = isinstance(value, (int, str)) and not isinstance(value, bool)
         if not is_plain or (str(value) not in means and not tokens_in(value)):
@@ -118,7 +128,10 @@ class OptionCheck:
             )
 
     def check_version(self, where: str, feature: str, entry: Versioned, reason: str = "") -> None:
-        """Add a problem if this version does not have ``feature``; it names the versions that have it."""
+        """Add a problem if this version does not have ``feature``; it names the versions that have it.
+
+        ``entry``: the catalogue's bounds of the feature. ``reason``: why versions lack it, '' if that is not known.
+        """
         if not self.version or supports(self.version, entry):
             return
         bounds = ", ".join(f"{word} {entry[word]}" for word in ("since", "until") if word in entry)

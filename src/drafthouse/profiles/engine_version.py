@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine's version and its installation; ``version`` is '' if the profile asks for one that does not exist."""
+    """An engine's version and its installation."""
 
-    version: str
-    reason: str  # for this version
+    version: str  # '' if the profile asks for one that does not exist
+    reason: str  # for this version, as text for people
     releases: list[str]  # all versions of the engine, oldest first
-    plugin: str | None  # the plugin's version
+    plugin: str | None  # the plugin's version; None without a plugin
     install: EngineInstall | None  # None: it cannot run as a process
     image: str | None  # None: it cannot run in Docker
-    runtimes: list[Runtime]
-    runtime: Runtime
-    derived: Derived | None = None
-    note: str = ""  # a warning about the runtime
+    runtimes: list[Runtime]  # in which the profile may run
+    runtime: Runtime  # in which it runs
+    derived: Derived | None = None  # image with packages that the method adds; None: the image runs as it is
+    note: str = ""  # a warning about the runtime; '' for none
 
 
 def choose_engine(
     findings: Findings,
+    *,
     profile: Profile,
     engine: CatalogEngine,
     hardware: Hardware,
@@ -48,14 +49,17 @@ def choose_engine(
     """The version of ``engine`` and its installation for ``profile`` on ``hardware``; problems go to ``findings``.
 
     ``hashes``: by ``name==version``, those of packages that the catalogue names without a lock file. ``images``: by
-    engine, the images that serve the target where no release does.
+    engine, the images that serve the target where no release does. The image is, in this order: the site's own, the
+    target's, the catalogue's.
     """
     all_releases = releases(engine)
     version = _version(findings, profile, engine, all_releases)
     plugin = _plugin(findings, profile, engine, version)
     method = engine["methods"].get(profile["speculation"]["method"])
     executor = engine_of(engine["id"]).executors.get(site.get("executor") or "")
-    install = _engine_install(engine, version, plugin, hardware["kind"], method, executor)
+    install = _engine_install(
+        engine, version=version, plugin=plugin, kind=hardware["kind"], method=method, executor=executor
+    )
     target_image = (images or {}).get(engine["id"], "")
     if target_image:
         install = None  # no package has what that image has
@@ -66,25 +70,44 @@ def choose_engine(
         runtimes.append("process")
     if image:
         runtimes.append("docker")
-    runtime, note = site["runtime"], ""
+    runtime = site["runtime"]
+    note = ""
     if version:
-        runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)
+        runtimes = _runtimes(findings, profile, engine, version, hardware=hardware, available=runtimes)
         runtime, note = _chosen_runtime(findings, site, runtimes, f"{engine['name']} {version} on {hardware['kind']}")
     derived = None
     if image and method and runtime == "docker":
-        derived = derived_from(image, engine["id"], version, profile["speculation"]["method"], method, hashes)
-    reason = "asked for by the profile"
+        name = profile["speculation"]["method"]
+        derived = derived_from(image, engine=engine["id"], version=version, method=name, adds=method, hashes=hashes)
+    return Chosen(
+        version=version,
+        reason=_version_reason(engine, version),
+        releases=all_releases,
+        plugin=plugin,
+        install=install,
+        image=image,
+        runtimes=runtimes,
+        runtime=runtime,
+        derived=derived,
+        note=note,
+    )
+
+
+def _version_reason(engine: CatalogEngine, version: str) -> str:
+    """Why this version runs: the catalogue's reason for a nightly build or for a version, else the profile's wish."""
     if version == NIGHTLY and "nightly" in engine:
-        reason = engine["nightly"]["reason"]
-    elif version in engine["versions"]:
-        reason = engine["versions"][version]["reason"]
-    return Chosen(version, reason, all_releases, plugin, install, image, runtimes, runtime, derived, note)
+        return engine["nightly"]["reason"]
+    if version in engine["versions"]:
+        return engine["versions"][version]["reason"]
+    return "asked for by the profile"
 
 
 def _chosen_runtime(findings: Findings, site: Site, runtimes: Sequence[Runtime], engine: str) -> tuple[Runtime, str]:
-    """The site's runtime, or the only one of a profile, with a note then; adds a problem if the profile lacks it.
+    """The runtime to use, and a note on it or ''.
 
-    ``engine``: name, version and kind of hardware, for the problem.
+    It is the site's, if the profile has it, or if the profile has none (another problem says why). It is the only one
+    of the profile, with a note, unless the command line names the runtime. Otherwise it is the site's, and a problem is
+    added. ``engine``: name, version and kind of hardware, for the problem.
     """
     runtime = site["runtime"]
     if runtime in runtimes or not runtimes:
@@ -100,7 +123,10 @@ def _chosen_runtime(findings: Findings, site: Site, runtimes: Sequence[Runtime],
 
 
 def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_releases: list[str]) -> str:
-    """The version that the profile asks for, else the engine's default; '' if there is no such version."""
+    """The version that the profile asks for, else the engine's default; NIGHTLY for a nightly build.
+
+    '' if there is no such version, or no nightly builds; a problem says so.
+    """
     nightly = profile.get("channel") == NIGHTLY
     if nightly and "nightly" not in engine:
         findings.add(
@@ -125,9 +151,11 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
     if version in all_releases:
         return version
     plugin = engine.get("plugin")
-    what, needed = "which does not exist", ranges(all_releases, all_releases)
+    what = "which does not exist"
+    needed = ranges(all_releases, all_releases)
     if plugin:
-        what, needed = "which its plugin does not patch", _working_pairs(plugin)
+        what = "which its plugin does not patch"
+        needed = _working_pairs(plugin)
     do = f"use one of: {', '.join(all_releases)}"
     if is_version(version):
         do = did_you_mean(version, all_releases)
@@ -141,12 +169,17 @@ def pairs(plugin: Plugin) -> str:
 
 
 def _working_pairs(plugin: Plugin) -> str:
+    """Field `needed` of a problem with a plugin's version."""
     return f"a pair that works: {pairs(plugin)} ({plugin['reason']})"
 
 
 def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: str) -> str | None:
-    """The version of the engine's plugin that fits this engine version; None for an engine without a plugin."""
-    plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
+    """The version of the engine's plugin that fits this engine version; a problem if the profile names another.
+
+    None for an engine without a plugin, or a version that the plugin does not fit.
+    """
+    plugin = engine.get("plugin")
+    wanted = profile.get("plugin_version")
     if plugin is None:
         if wanted is not None:
             needed = f"nothing: {engine['name']} has no plugin"
@@ -176,12 +209,17 @@ def _installs_by_kind(engine: EngineEntry, version: str) -> dict[str, Install]:
 
 def _engine_install(
     engine: EngineEntry,
+    *,
     version: str,
     plugin: str | None,
     kind: str,
     method: Method | None,
     executor: Executor | None,
 ) -> EngineInstall | None:
+    """The installation for the process runtime, with the packages that ``method`` and ``executor`` add.
+
+    ``kind``: of hardware. None if the version ('' for none) has no installation for it.
+    """
     install = _installs_by_kind(engine, version).get(kind)
     if install is None or not version:
         return None
@@ -199,7 +237,10 @@ def _engine_install(
 
 
 def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> str | None:
-    """The container image ``name:tag``, with its digest if one is pinned; None without an image, or a GPU."""
+    """The container image ``name:tag``, with its digest if one is pinned; None without an image, a version or a GPU.
+
+    It is that of the version's own entry, else that of nightly builds or the engine. ``kind``: of hardware.
+    """
     source = engine.get("nightly") if version == NIGHTLY else engine
     pinned = engine["versions"].get(version) or source
     image = (pinned.get("image") if pinned else None) or (source.get("image") if source else None)
@@ -220,6 +261,7 @@ def gpu_image_of(engine: EngineEntry, version: str) -> str | None:
 
 
 def _fill_in(text: str, version: str, plugin: str | None) -> str:
+    """A text of the catalogue with the versions filled in; ``{build}`` is the last part of the engine's version."""
     build = version.rpartition(".")[2]
     return text.replace("{version}", version).replace("{build}", build).replace("{plugin}", plugin or "")
 
@@ -229,14 +271,17 @@ def _runtimes(
     profile: Profile,
     engine: EngineEntry,
     version: str,
+    *,
     hardware: Hardware,
     available: list[Runtime],
-    all_releases: list[str],
 ) -> list[Runtime]:
-    """The profile's runtimes, by default all ``available`` ones; a problem is added for each that is not available."""
+    """The profile's runtimes, by default all ``available`` ones; a problem is added for each that is not available.
+
+    [] and a problem if none is available: the version cannot be installed for this hardware.
+    """
     kind = hardware["kind"]
     if not available:
-        fitting = [release for release in all_releases if kind in _installs_by_kind(engine, release)]
+        fitting = [release for release in releases(engine) if kind in _installs_by_kind(engine, release)]
         do = "choose another engine or other hardware"
         if fitting:
             do = f"set engine_version: {fitting[-1]}"

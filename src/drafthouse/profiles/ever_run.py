@@ -8,5 +8,8 @@ NEVER = "on no hardware of this kind yet"
 
 
 def ever_run(verified: Sequence[str]) -> str:
-    """The hardware on which both arms were served and judged; ``verified`` is that key of the profile's file."""
+    """The hardware on which both arms were served and judged, in words; ``verified``: that key of the profile's file.
+
+    NEVER for an empty list.
+    """
     return f"on {', '.join(verified)}" if verified else NEVER

@@ -38,10 +38,10 @@ def mean_acceptance_length(acceptance: float, drafted: int) -> float:
 
 @dataclass(frozen=True)
 class Drafting:
-    """The cost of one pass of the draft: the sum of three parts."""
+    """The time of one pass of the draft, which is the sum of three parts."""
 
-    read: int  # bytes
-    seconds: float = 0.0
+    read: int  # bytes that the pass reads; their time follows from the bandwidth
+    seconds: float = 0.0  # that every pass takes besides
     share: float = 0.0  # of the time of a target's step without drafting
     one_pass: bool = False  # True if one pass yields all K tokens, False if it yields one token
 
@@ -50,13 +50,13 @@ class Drafting:
 class Target:
     """The cost of a target's steps, on all devices together."""
 
-    rest: int  # bytes that every step reads
-    parameters: float  # active ones of a token
+    rest: int  # bytes that every step reads, whatever its tokens
+    parameters: float  # active for one token
     bandwidth: float  # bytes/s
     peak: float = 0.0  # FLOP/s; 0 if unknown: a step then costs only what it reads
-    experts: int = 0  # bytes in experts, of which one token reads ``used`` parts in ``of``
-    used: int = 1
-    of: int = 1
+    experts: int = 0  # bytes in experts; 0 for a model without them
+    used: int = 1  # experts that one token passes through
+    of: int = 1  # experts in a layer
 
     def step_s(self, users: int, drafted: int = 0) -> float:
         """Seconds of a step that checks ``drafted`` tokens of each of the ``users``."""
@@ -84,7 +84,10 @@ class Target:
         return users - 1
 
     def best_tokens(self, drafting: Drafting, users: int, acceptance: float, most: int) -> int:
-        """The K, from 1 to ``most``, with the highest speed-up for ``users`` at once."""
+        """The K, from 1 to ``most`` (and `MOST_TOKENS`), with the highest speed-up for ``users`` at once.
+
+        ``acceptance``: the chance that one drafted token is accepted. The smallest of several equal K.
+        """
 
         def gain(drafted: int) -> float:
             return self.speedup(drafting, users, drafted, mean_acceptance_length(acceptance, drafted))
@@ -93,7 +96,7 @@ class Target:
 
 
 def expected_words(expected: ExpectedSpeed) -> str:
-    """The expected speed-up in words, with its range, users, and the most users for whom it pays; "" without one."""
+    """The expected speed-up in words, with its range, users, and the most users for whom it pays; '' without one."""
     # Reports of earlier versions have no `low` and `high`.
     if expected.get("low") is None:
         return ""

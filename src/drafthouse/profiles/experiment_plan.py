@@ -56,12 +56,13 @@ def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: M
 
 
 def _check_rounds(findings: Findings, experiment: ExperimentWishes) -> None:
-    """Add problems of a budget that cannot be read, and of `most_rounds` below `rounds`."""
+    """Add problems of a budget that is none, and of `most_rounds` below `rounds`."""
     try:
         parse_budget(experiment.get("budget", DEFAULT_BUDGET))
     except ValueError:
         findings.add("wrong-format", "experiment.budget", f"{experiment['budget']!r}", NEEDED, "correct the value")
-    rounds, most = experiment.get("rounds", 2), experiment.get("most_rounds", MOST_ROUNDS)
+    rounds = experiment.get("rounds", 2)
+    most = experiment.get("most_rounds", MOST_ROUNDS)
     if "most_rounds" in experiment and most < rounds:
         findings.add(
             "out-of-range",
@@ -83,9 +84,10 @@ def plan_experiment(
 ) -> PlannedExperiment:
     """The experiment with its steps: which arms are served at the same time, at which ports, with which prompts.
 
-    ``fits``: the memory of each arm. ``temperature``: the model's own. ``slots``: concurrent requests of a server. Arms
-    are served side by side, from ``port`` on, if one device holds all of them; otherwise, and over several hosts, they
-    take turns. ``steps`` are those of the first ``rounds``; `steps_of_round` plans any further round.
+    ``fits``: the memory of each arm. ``temperature``: at which answers are measured besides 0; None or 0: only at 0.
+    ``slots``: concurrent requests of a server. Unless the profile says otherwise, arms are served side by side, from
+    ``port`` on, if one device holds all of them; otherwise, and over several hosts, they take turns. ``steps`` are
+    those of the first ``rounds``; `steps_of_round` plans any further round.
     """
     arms = tuple(fits)
     rounds = experiment.get("rounds", 2)
@@ -198,7 +200,7 @@ def suites_of_round(experiment: PlannedExperiment, round_number: int) -> list[st
 
 
 def asking_of(experiment: PlannedExperiment, step: PlannedStep) -> Asking:
-    """The choice of a step's prompts."""
+    """Which prompts of its suites a step sends."""
     prompts = step["prompts"]
     return Asking(
         kinds=tuple(experiment["kinds"]),

@@ -1,4 +1,4 @@
-"""Paths of an engine that answer without its API key: what they give away, and who can reach them. Pure.
+"""Paths of an engine that answer without its API key: what they give away, and who can reach them.
 
 An engine's key does not protect every path: vLLM's protects a few prefixes, TensorRT-LLM's server has no key. The
 catalogue has each version's paths (``open_paths``) and what they give:
@@ -40,7 +40,10 @@ _EXPOSED_EFFECTS = {NOBODY: (), NAMED: ("work", "control", "tells", UNKNOWN), AN
 
 
 def open_paths(engine: EngineEntry, version: str) -> ResolvedOpenPaths:
-    """The paths of an engine version, and whether each answers without the key."""
+    """The paths of an engine version, and whether each answers without the key.
+
+    A path is protected if the catalogue says so, or if it begins with a prefix that the key guards in this version.
+    """
     facts = engine["open_paths"]
     guards = [prefix for prefix, when in (facts.get("guards") or {}).items() if supports(version, when)]
     routes: list[OpenRoute] = []
@@ -62,9 +65,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def reach(site: Site) -> str:
-    """Who else can reach the engine itself at a site: NOBODY, NAMED or ANYBODY.
+    """Who else can reach the engine itself at a site.
 
-    An allow-list counts only on a managed host, where Drafthouse's firewall enforces it.
+    NOBODY: behind a gateway, or on loopback without an allow-list. ANYBODY: without an allow-list, with one that admits
+    all addresses, or on a host that is not managed, where no firewall of Drafthouse's enforces it. Otherwise NAMED.
     """
     allowed = site.get("allow_cidrs") or ()
     if site.get("gateway") or (_is_loopback(str(site["host"])) and not allowed):
@@ -75,6 +79,7 @@ def reach(site: Site) -> str:
 
 
 def _is_everybody(network: str) -> bool:
+    """True if a network holds all addresses."""
     return network.strip().endswith("/0")
 
 
@@ -93,15 +98,20 @@ def routes_text(routes: Iterable[NamedRoute]) -> str:
 
 def exposure_problems(resolved: ResolvedProfile, where: str) -> list[Problem]:
     """The problem, [] for none, of an engine with open paths that others reach without a gateway in front."""
-    site, engine, facts = resolved["site"], resolved["engine"], resolved["open_paths"]
+    site = resolved["site"]
+    engine = resolved["engine"]
+    facts = resolved["open_paths"]
     who = reach(site)
     routes = exposed((route for route in facts["routes"] if route["open"] or not engine["has_key"]), who)
     if not routes:
         return []
-    host, allowed = site["host"], ", ".join(site.get("allow_cidrs") or ())
-    opened, close = f"drafthouse_host is {host}", "set drafthouse_host: 127.0.0.1, and "
+    host = site["host"]
+    allowed = ", ".join(site.get("allow_cidrs") or ())
+    opened = f"drafthouse_host is {host}"
+    close = "set drafthouse_host: 127.0.0.1, and "
     if _is_loopback(host):
-        opened, close = f"drafthouse_allow_cidrs lets {allowed} in", ""
+        opened = f"drafthouse_allow_cidrs lets {allowed} in"
+        close = ""
     close += "set drafthouse_gateway: true (docs/gateway.md); or "
     if allowed:
         close += "empty drafthouse_allow_cidrs and "

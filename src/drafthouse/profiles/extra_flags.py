@@ -1,4 +1,4 @@
-"""Flags and variables of a profile that have no key: `serve.extra` (words of a command) and `environment`. Pure.
+"""Flags and variables of a profile that have no key: `serve.extra` (words of a command) and `environment`.
 
 Every arm gets both unchanged. Those that the profile's keys, the site or the vault set are refused, however spelled.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drafthouse.engines.read_flags import FlagList
 
 WHERE = "serve.extra"
-_GPUS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+_GPUS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # variables that select GPUs
 _REMOVE = "remove it"
 
 
@@ -54,10 +54,10 @@ def check_extra(
     for flag in read_given(words, syntax):
         # A bare word. Without a flag list it may be a further value of the flag before it, unless it is the first word.
         if flag.name == "" and (flag_list is not None or flag.value == words[0]):
-            found, needed = f"'{flag.value}' where no value is expected", "flags, each with its own values"
-            findings.add("unknown-flag", WHERE, found, needed, _REMOVE)
+            found = f"'{flag.value}' where no value is expected"
+            findings.add("unknown-flag", WHERE, found, "flags, each with its own values", _REMOVE)
         else:
-            warnings += _check_flag(findings, flag, engine, version, flag_list, syntax)
+            warnings += _check_flag(findings, flag, engine=engine, version=version, flag_list=flag_list, syntax=syntax)
     flags = _flags_with_values(words)
     if flags and flag_list is None:
         warning = f"{WHERE} is passed unchecked: there is no flag list for {engine['name']} {version}"
@@ -78,9 +78,18 @@ def _flags_with_values(words: list[str]) -> list[Flag]:
 
 
 def _check_flag(
-    findings: Findings, flag: Given, engine: CatalogEngine, version: str, flag_list: FlagList | None, syntax: FlagWords
+    findings: Findings,
+    flag: Given,
+    *,
+    engine: CatalogEngine,
+    version: str,
+    flag_list: FlagList | None,
+    syntax: FlagWords,
 ) -> list[str]:
-    """Check that a flag is not reserved and is in the version's ``flag_list``, if there is one; return warnings."""
+    """Check that a flag is not reserved and is in the version's ``flag_list``, if there is one; return warnings.
+
+    A rule of the catalogue may only warn of a flag; then nothing else is checked. ``syntax``: how the flags were read.
+    """
     rule = _reserving_rule(engine, flag, exact=flag_list is not None)
     if rule and "warning" in rule:
         return [f"{flag.spelled}: {rule['warning']}"]
@@ -97,8 +106,13 @@ def _check_flag(
 def check_environment(
     findings: Findings, given: Mapping[str, str], engine: CatalogEngine, required: Mapping[str, str]
 ) -> dict[str, str]:
-    """The profile's `environment`, with a problem for each reserved variable; ``required``: the method's variables."""
+    """The profile's `environment`, with a problem for each reserved variable; ``required``: the method's variables.
+
+    Owners are, in this order: the reserving rules of the engine's entry; drafthouse_gpus; the option that is set by the
+    variable; the method; the engine's own variables; and the vault, for a name that looks like a secret's.
+    """
     launch = engine["launch"]
+    # By variable; a later line replaces the owner of an earlier one.
     owners = dict.fromkeys(launch.get("environment", {}), "the engine's entry in the catalogue")
     owners |= dict.fromkeys(required, "the method, which needs it")
     for key, option in engine["options"].items():
@@ -124,19 +138,26 @@ def _owner_in_entry(engine: CatalogEngine, variable: str) -> str:
 
 
 def _is_word(word: object) -> bool:
+    """True if a YAML value can be a word of a command: a text or a number."""
     return isinstance(word, (str, int, float)) and not isinstance(word, bool)
 
 
-def _bare_name(flag: Given) -> str:  # without dashes; a.b is the key b in the JSON of the flag a
-    return flag.name.lstrip("-").partition(".")[0]
+def _bare_name(flag: Given) -> str:
+    """The flag's name without dashes; that of `a` for `a.b`, the key b in the JSON of the flag a."""
+    name, _, _ = flag.name.lstrip("-").partition(".")
+    return name
 
 
 def _matches_any(name: str, patterns: list[str] | tuple[str, ...]) -> bool:
+    """True if a name matches one of the fnmatch patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _reserving_rule(engine: CatalogEngine, flag: Given, *, exact: bool) -> Reserved | None:
-    """The rule that reserves a flag, None if none does; unless ``exact``, a prefix of a reserved flag is enough."""
+    """The rule that reserves a flag, None if none does.
+
+    ``exact``: False if a prefix of a reserved flag is reserved too, as without a list of the engine's flags.
+    """
     name = _bare_name(flag).replace("_", "-")
     for rule in _reserved_flags(engine):
         patterns = [pattern.replace("_", "-") for pattern in rule.get("flags", [])]
@@ -187,9 +208,10 @@ def _without_dashes(flags: Iterable[str | None]) -> list[str]:
 
 def _check_listed(findings: Findings, flag: Given, flag_list: FlagList, syntax: FlagWords, engine: str) -> None:
     """Check a flag against its version's list: that it exists, and whether it takes values."""
-    name, names = _bare_name(flag), syntax["known"]
-    if name not in names:
-        nearest_name = nearest(name, names)
+    name = _bare_name(flag)
+    known = syntax["known"]
+    if name not in known:
+        nearest_name = nearest(name, known)
         do = "remove it, or choose a version that has it"
         if nearest_name:
             do = f"write --{nearest_name}"
@@ -204,7 +226,7 @@ def _check_listed(findings: Findings, flag: Given, flag_list: FlagList, syntax: 
     elif isinstance(flag.value, list):
         values = len(flag.value)
     if takes == "none" and values:
-        found, needed = f"{flag.spelled} with {count(values, 'value')}", "no value: it is a switch"
-        findings.add("wrong-type", WHERE, found, needed, "correct it")
+        found = f"{flag.spelled} with {count(values, 'value')}"
+        findings.add("wrong-type", WHERE, found, "no value: it is a switch", "correct it")
     elif takes != "none" and not values:
         findings.add("wrong-type", WHERE, f"{flag.spelled} with no value", "a value after it", "correct it")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER = "profiles/catalog/flags"
+#: The shape of one file: an engine's flag lists by version.
 FLAG_LISTS = Map({"versions": Table(shape_of(FlagList), required=True)})
 
 

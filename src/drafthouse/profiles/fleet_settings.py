@@ -11,22 +11,23 @@ from .gateway_settings import PORT_WITH_A_NAME, gateway_of, name_problems
 if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
 
-PORT = 8444
+PORT = 8444  # of a front without a DNS name
+#: The programs that can choose the replica for a request.
 CADDY, VLLM_ROUTER = ("caddy", "vllm-router")
 _MOST_BEHIND_A_ROUTER = 64  # replicas, each of which takes a port of the front's host
 
 
 class Fleet(TypedDict):
-    """The fleet with all defaults filled in; ``front``: the host with the front, '' for the first host."""
+    """The fleet with all defaults filled in (`profile_types.FleetWishes` has what a site may set)."""
 
-    front: str
+    front: str  # the host with the front; '' for the first host
     port: int
-    name: str
-    served_name: str
-    policy: str
-    router: str
-    router_policy: str
-    drain_s: float
+    name: str  # DNS name of the front; '' for a generated certificate
+    served_name: str  # the model's name in requests; '' for the profile's
+    policy: str  # by which Caddy chooses a replica
+    router: str  # CADDY or VLLM_ROUTER
+    router_policy: str  # by which another router than Caddy chooses a replica
+    drain_s: float  # seconds for running requests to end before a replica is changed
 
 
 _DEFAULTS: Fleet = {
@@ -53,7 +54,7 @@ def ports_of(fleet: Fleet) -> set[int]:
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """The problems of a site's fleet; ``ports``: those of the engine and the gateway."""
+    """The problems of a site's fleet, [] without one; ``ports``: those of the engine and the gateway."""
     fleet = fleet_of(site)
     if fleet is None:
         return []

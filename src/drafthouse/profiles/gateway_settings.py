@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
     from drafthouse.profiles.resolved_types import Gateway
 
-PORT, PORT_WITH_A_NAME = 8443, 443
+PORT = 8443  # of a gateway with a generated certificate
+PORT_WITH_A_NAME = 443  # of one with a DNS name, at which clients and certificate authorities expect it
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
@@ -28,7 +29,7 @@ def gateway_of(site: Site) -> Gateway | None:
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """The problems of a site's gateway; ``ports``: those of the engine."""
+    """The problems of a site's gateway, [] without one; ``ports``: those of the engine."""
     gateway = gateway_of(site)
     if gateway is None:
         return []
@@ -57,7 +58,10 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
 
 
 def name_problems(name: str, where: str) -> list[Problem]:
-    """The problem of a DNS name for which a certificate is to be obtained; none for an empty name."""
+    """The problem, [] for none, of a DNS name for which a certificate is to be obtained; none for an empty name.
+
+    The last label must not be a number: that would be an address. ``where``: the place that sets the name.
+    """
     if not name or (_DNS_NAME.fullmatch(name) and len(name) <= 253 and not name.rpartition(".")[2].isdigit()):
         return []
     return [

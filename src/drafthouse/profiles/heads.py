@@ -1,4 +1,4 @@
-"""Heads (layers that draft for one target), built into the target or separate, and which method uses which. Pure."""
+"""Heads (layers that draft for one target), built into the target or separate, and which method uses which."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ def head_kind(method_id: str, method: Method) -> str:
 
 
 def draft_kind(method: Method, draft: ModelEntry | None) -> DraftKind:
-    """The kind of draft that a method uses; ``draft``: the profile's draft, None if it names none."""
+    """The kind of draft that a method uses; ``draft``: the profile's draft, None if it names none.
+
+    A method with `or_head` uses a separate head if the profile names one, otherwise its usual kind.
+    """
     return "head" if draft and method.get("or_head") else method["draft"]
 
 
 def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> BuiltinHead | None:
-    """The built-in head of ``target`` with which a method drafts; None if it has none of the kind, or uses none."""
+    """The built-in head of ``target`` with which a method drafts.
+
+    None without a method, if the method drafts with something else, or if the target has no head of its kind.
+    """
     head = target.get("builtin_head")
     if not head or not method or method["draft"] != "builtin" or head["kind"] != head_kind(method_id, method):
         return None
@@ -35,7 +41,8 @@ def head_as_target(
 ) -> tuple[str, str | None, list[str]]:
     """The target and the draft to use, with a warning if ``target`` is a head whose config names its own target.
 
-    An engine that is given such a head's repository does the same: it serves that model and drafts with the head.
+    ``draft``: None if the profile names none. An engine that is given such a head's repository does the same: it serves
+    that model and drafts with the head. If the profile names another draft, both stay as they are.
     """
     config = models[target].get("speculators")
     if config is None or draft not in (None, target):
@@ -81,12 +88,16 @@ def check_entry(findings: Findings, key: str, model: ModelEntry, head: BuiltinHe
 
 def check_builtin(
     findings: Findings,
+    *,
     target: CatalogModel,
     method: CatalogMethod,
     engine: EngineEntry,
     models: Mapping[str, ModelEntry],
 ) -> None:
-    """Add a problem if the method drafts with a built-in head and ``target`` has none of its kind."""
+    """Add a problem if ``target`` has no built-in head of the kind with which the method drafts.
+
+    The advice names, from all ``models`` of the catalogue, separate heads and targets that the engine could use.
+    """
     if builtin_head(target, method["id"], method):
         return
     kind = head_kind(method["id"], method)
@@ -114,9 +125,10 @@ def check_builtin(
 
 
 def _shape(model: ModelEntry) -> tuple[int, int, int, str]:
+    """What exports of the same model have in common: layers, hidden size, vocabulary and tokenizer."""
     return model["layers"], model["hidden"], model["vocab"], model["tokenizer"]
 
 
 def made_for(model: ModelEntry, target: str, kind: str) -> bool:
-    """True if ``model`` is a head of ``kind`` that drafts for ``target``."""
+    """True if ``model`` is a head of ``kind`` for ``target``: trained for it, or with shapes that fit."""
     return model.get("head_method") == kind and (model.get("head_for") == target or target in model.get("works_on", ()))

@@ -18,11 +18,11 @@ from .workspace import checked_site, inventory_path
 if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
 
-#: The name for a rental that does not exist yet; it has the inventory's variables for all hosts.
+#: The host's name for a rental that does not exist yet; it has the inventory's variables for all hosts.
 NEW = "new"
 # Variables besides `drafthouse_*`: names in older inventories.
 _OLDER_NAMES = ("overrides", "engine_version")
-_DUPLICATE_KEYS = "ANSIBLE_DUPLICATE_YAML_DICT_KEY"
+_DUPLICATE_KEYS = "ANSIBLE_DUPLICATE_YAML_DICT_KEY"  # variable of the environment: what Ansible does about them
 # The inventory plugin's file, which asks vast.ai for the account's rentals; these commands ask no provider.
 _RENTALS_FILE = r"vastai\.ya?ml$"
 
@@ -30,7 +30,8 @@ _RENTALS_FILE = r"vastai\.ya?ml$"
 def site_on(inventory: str, host: str = "") -> tuple[Site, dict[str, Any]]:
     """The site of a host of ``inventory`` (a name below inventory/, or a path), and its overrides of the profile.
 
-    Without ``host``: of the first host, which standard error names if there are several. Raises DrafthouseError.
+    Without ``host``: of the first host, which standard error names if there are several. The overrides include an
+    engine version that the inventory names. Raises DrafthouseError.
     """
     path = inventory_path(inventory)
     variables = variables_on(path, host)
@@ -43,8 +44,9 @@ def site_on(inventory: str, host: str = "") -> tuple[Site, dict[str, Any]]:
 def variables_on(path: Path, host: str = "") -> dict[str, Any]:
     """The variables `drafthouse_*` of a host in the inventory at ``path``, with their templates filled in.
 
-    A variable that needs facts of the box or a password is left out, and standard error names it. A wheel without
-    Ansible reads only group_vars/all.yml.
+    ``host``: '' for the first one; NEW, or any name in an inventory without hosts, has the variables of all hosts. A
+    variable that needs facts of the box or a password is left out, and standard error names it. A wheel without Ansible
+    reads only group_vars/all.yml. Raises DrafthouseError for an unknown host and an unreadable inventory.
     """
     try:
         from ansible import constants  # noqa: PLC0415 (half a second, and a wheel may have none)
@@ -92,6 +94,7 @@ def _loader() -> Any:
         """
 
         def load_from_file(self, file_name: str, *given: Any, **named: Any) -> Any:
+            """The content of a YAML file. Raises AnsibleError, also for one that is too large or nested too deeply."""
             try:
                 content = bytes_of(Path(file_name), MIB)
             except BadDocument as error:
@@ -128,7 +131,9 @@ def _unreadable(path: Path, loader: Any, message: str) -> Problem:
     """The problem of the file below ``path`` that Ansible cannot read, or of ``path``; ``message`` is Ansible's."""
     from ansible.errors import AnsibleError  # noqa: PLC0415 (half a second, and a wheel may have none)
 
-    where, found, needed = path, message, "an inventory"
+    where = path
+    found = message
+    needed = "an inventory"
     for file in sorted(path.rglob("*.y*ml")):
         try:
             content = python_value(loader.load_from_file(str(file)))
@@ -137,7 +142,8 @@ def _unreadable(path: Path, loader: Any, message: str) -> Problem:
             break
         has_variables = {"group_vars", "host_vars"} & set(file.relative_to(path).parts)
         if has_variables and content is not None and not isinstance(content, dict):
-            where, needed = file, "variables: a YAML mapping"
+            where = file
+            needed = "variables: a YAML mapping"
             found = f"{printable(repr(content))[:80]} in place of variables"
             break
     return Problem("inventory-unreadable", found, needed, "correct it", str(where))
@@ -170,4 +176,5 @@ def python_value(value: Any) -> Any:
 
 
 def _report_left_out(variable: str) -> None:
+    """Name on standard error what is left out, with the reason if it has one."""
     print(f"left out, since only a run knows it: {variable}", file=sys.stderr)

@@ -12,6 +12,7 @@ from .catalog_types import Trait
 if TYPE_CHECKING:
     from typing import NotRequired
 
+#: Wrong answers, a crash, a hang, out of memory, slow, a setting that is refused or ignored.
 Effect = Literal["wrong", "crash", "hang", "oom", "slow", "refused"]
 
 
@@ -26,57 +27,57 @@ _Not = TypedDict("_Not", {"not": "NotRequired[list[str]]", "is": "NotRequired[li
 
 
 class Setting(Bounds, _Not):
-    """A condition on a server's setting. ``given``: it must be set, or not; ``default``: its value if it is not set."""
+    """A condition on a server's setting: its value is one of ``is``, none of ``not``, and within the bounds."""
 
-    given: NotRequired[bool]
-    default: NotRequired[str]
+    given: NotRequired[bool]  # it must be set, or must not
+    default: NotRequired[str]  # its value if it is not set
 
 
 class ModelNamed(TypedDict):
-    """A condition on a model: any of ``traits``, and ``named``, a regular expression for one of its names."""
+    """A condition on a model."""
 
-    traits: NotRequired[list[Trait]]
-    named: NotRequired[str]
+    traits: NotRequired[list[Trait]]  # it has any of these
+    named: NotRequired[str]  # regular expression that is found in one of its names
 
 
 class DraftNamed(ModelNamed):
-    """A condition on the draft; ``kinds``: any of these."""
+    """A condition on the draft."""
 
-    kinds: NotRequired[list[DraftKind]]
+    kinds: NotRequired[list[DraftKind]]  # any of these
 
 
 class HardwareNamed(TypedDict):
-    """A condition on the hardware; ``capabilities``: compute capabilities; ``memory_mib``: of one device."""
+    """A condition on the hardware."""
 
-    kinds: NotRequired[list[Literal["cpu", "gpu"]]]
-    capabilities: NotRequired[list[str]]
-    named: NotRequired[str]
-    devices: NotRequired[Bounds]
-    memory_mib: NotRequired[Bounds]
+    kinds: NotRequired[list[Literal["cpu", "gpu"]]]  # any of these
+    capabilities: NotRequired[list[str]]  # any of these compute capabilities
+    named: NotRequired[str]  # regular expression that is found in its name
+    devices: NotRequired[Bounds]  # number of devices
+    memory_mib: NotRequired[Bounds]  # of one device
 
 
 class When(TypedDict):
-    """The conditions of an issue, all of which must hold; ``settings``: by the names of `started.settings_of`."""
+    """The conditions of an issue, all of which must hold; a missing one always holds."""
 
-    methods: NotRequired[list[str]]
+    methods: NotRequired[list[str]]  # any of these
     draft: NotRequired[DraftNamed]
     target: NotRequired[ModelNamed]
-    tokens: NotRequired[Bounds]
+    tokens: NotRequired[Bounds]  # K
     hardware: NotRequired[HardwareNamed]
-    settings: NotRequired[dict[str, Setting]]
+    settings: NotRequired[dict[str, Setting]]  # by the names of `started.settings_of`
 
 
 class IssueText(TypedDict):
-    """The effect of an issue; ``uncertain``: its unconfirmed part; ``checked``: when its threads were last read."""
+    """What an issue is, and what to do."""
 
     what: str
     effect: Effect
-    silent: bool
-    uncertain: NotRequired[str]
-    signature: NotRequired[str]
+    silent: bool  # the engine reports nothing when it happens
+    uncertain: NotRequired[str]  # what of it is not confirmed
+    signature: NotRequired[str]  # regular expression for the engine's log
     do: str
-    threads: list[str]
-    checked: Annotated[str, {"form": DATE}]
+    threads: list[str]  # where it was reported
+    checked: Annotated[str, {"form": DATE}]  # when the threads were last read
 
 
 class KnownIssue(IssueText, Versioned):
@@ -101,9 +102,9 @@ class KnownIssues(TypedDict):
 
 
 class MatchedIssue(TypedDict):
-    """A known issue that affects a profile; ``accepted``: why the profile accepts it, None if it does not."""
+    """A known issue that affects a profile; the fields of `IssueText`, None where the file has none."""
 
-    id: str
+    id: str  # its name in the file
     what: str
     effect: Effect
     silent: bool
@@ -112,7 +113,7 @@ class MatchedIssue(TypedDict):
     do: str
     threads: list[str]
     checked: str
-    accepted: str | None
+    accepted: str | None  # why the profile accepts it; None if it does not
 
 
 KNOWN_ISSUES = shape_of(KnownIssues)

@@ -1,4 +1,4 @@
-"""Known issues (reported bugs) of engines: which of them affect a profile, and their texts. Pure."""
+"""Known issues (reported bugs) of engines: which of them affect a profile, and their texts."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _EFFECTS = {
 
 @dataclass(frozen=True)
 class Setup:
-    """The facts of a profile on which issues depend; ``engines``: its engine and the engine's family."""
+    """The facts of a profile on which issues depend."""
 
-    engines: Sequence[str]
-    version: str
+    engines: Sequence[str]  # names of its engine and of the engine that it is like; an issue of either may affect it
+    version: str  # of the engine
     method: str
     draft_kind: str
     tokens: int  # K
     target: CatalogModel
-    draft: CatalogModel | None
+    draft: CatalogModel | None  # None for a method without a separate draft
     hardware: Hardware
     settings: Mapping[str, str]  # by the names of `started.settings_of`
 
@@ -94,7 +94,7 @@ def matching_issues(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Ma
 
 
 def matches(issue: KnownIssue, setup: Setup) -> bool:
-    """True if a setup meets all conditions of an issue."""
+    """True if a setup meets all conditions of an issue; a condition that the issue leaves out is met."""
     when = issue["when"]
     draft_rule = when.get("draft", {})
     return (
@@ -111,6 +111,7 @@ def matches(issue: KnownIssue, setup: Setup) -> bool:
 
 
 def _model_matches(rule: ModelNamed, model: CatalogModel | None) -> bool:
+    """True if a model has one of the rule's traits and one of its names fits; no model fits only an empty rule."""
     if "traits" not in rule and "named" not in rule:
         return True
     if model is None:
@@ -121,6 +122,7 @@ def _model_matches(rule: ModelNamed, model: CatalogModel | None) -> bool:
 
 
 def _hardware_matches(rule: HardwareNamed, hardware: Hardware) -> bool:
+    """True if the hardware meets all conditions of a rule."""
     capability = hardware.get("compute_capability", "")
     return (
         hardware["kind"] in rule.get("kinds", [hardware["kind"]])
@@ -132,6 +134,10 @@ def _hardware_matches(rule: HardwareNamed, hardware: Hardware) -> bool:
 
 
 def _setting_matches(rule: Setting, given: str | None) -> bool:
+    """True if a setting meets all conditions of a rule; ``given``: its value, None if it is not set.
+
+    The conditions on a value are about the given one, or else about the rule's default. Bounds are met by numbers only.
+    """
     if "given" in rule and rule["given"] != (given is not None):
         return False
     value = rule.get("default")
@@ -148,6 +154,7 @@ def _setting_matches(rule: Setting, given: str | None) -> bool:
 
 
 def _within(value: float, bounds: Bounds) -> bool:
+    """True if a number is between the bounds, exclusive; a missing bound is no limit."""
     return ("above" not in bounds or value > bounds["above"]) and ("below" not in bounds or value < bounds["below"])
 
 
@@ -156,9 +163,11 @@ def _within(value: float, bounds: Bounds) -> bool:
 
 def check_issues(file: KnownIssues, engines: Mapping[str, EngineEntry]) -> Findings:
     """The problems of the file's issues beyond their shape: names that the catalogue lacks, bad expressions."""
-    findings, to_come = Findings(FILE), file["to_come"]
+    findings = Findings(FILE)
+    to_come = file["to_come"]
     for name, issue in file["issues"].items():
-        path, engine = f"issues.{name}", engines.get(issue["engine"])
+        path = f"issues.{name}"
+        engine = engines.get(issue["engine"])
         for key, expression in _expressions(issue):
             try:
                 re.compile(expression)

@@ -1,6 +1,7 @@
 """The memory that an arm needs, the longest context that fits, and the decoding speed that the memory allows.
 
-All sizes are bytes on ONE device, which has 1/n of the weights and KV cache of a model that is split over n devices.
+The sizes of an arm (`fit_arm`) are bytes on ONE device, which has 1/n of the weights and KV cache of a model that is
+split over n devices. The sizes of a model are those of the whole model.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def kv_bytes_per_token(model: ModelEntry, bytes_per_value: float) -> int:
 
 
 def _kv_bytes_per_layer(model: ModelEntry, bytes_per_value: float) -> int:
+    """Bytes of one token's keys and values in one layer."""
     return int(2 * int(model["kv_heads"]) * int(model["head_dim"]) * bytes_per_value)
 
 
@@ -84,10 +86,12 @@ def fit_arm(
 ) -> Fit:
     """The memory of an arm on one device.
 
-    ``context``: the engine's option in tokens, for each sequence or, if ``context_is_shared``, for all together.
-    ``overhead``: bytes besides weights and KV cache (assumed). ``drafted``: K, 0 without speculation. ``builtin``: the
-    built-in head that drafts in this arm; its layers are assumed to be like the target's. ``utilization``: the fraction
-    of ``memory`` that the engine may use. ``cache_share``: the fraction of the rest that becomes KV cache.
+    ``memory``: bytes of the device. ``utilization``: the fraction of it that the engine may use. ``cache_share``: the
+    fraction of the rest that becomes KV cache. ``reserves_share``: the engine takes its whole share at its start.
+    ``overhead``: bytes besides weights and KV cache (assumed). ``devices``: number over which the target is split;
+    ``draft_devices``: the same of the draft. ``builtin``: the built-in head that drafts in this arm; its layers are
+    assumed to be like the target's. ``drafted``: K, 0 without speculation. ``context``: the engine's option in tokens,
+    for each of the ``sequences`` or, if ``context_is_shared``, for all together.
     """
     head_bytes = head_weight_bytes(target)
     weights = (int(target["weight_bytes"]) - head_bytes) // devices
@@ -125,7 +129,10 @@ def fit_arm(
 
 
 def context_that_fits(fit: Fit, *, shared: bool) -> int:
-    """The longest context option with which an arm fits with all its sequences; 0 if there is none."""
+    """The longest context option, in tokens, with which an arm fits with all its sequences; 0 if there is none.
+
+    ``shared``: True if all sequences share one context.
+    """
     sharers = 1 if shared else max(1, fit["sequences"])
     return max(0, (fit["context"] * sharers + fit["left"] // max(1, fit["kv_per_token"])) // sharers)
 

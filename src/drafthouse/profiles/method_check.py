@@ -1,4 +1,4 @@
-"""Check that the engine has the profile's method, with its options, and that the draft is of the right kind. Pure."""
+"""Check that the engine has the profile's method, with its options, and that the draft is of the right kind."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _NO_SEPARATE_DRAFT: Final[Mapping[str, str]] = {
 def check_method(
     check: OptionCheck,
     spec: Speculation,
+    *,
     engine: EngineEntry,
     serve: Options,
     target: CatalogModel,
@@ -33,7 +34,8 @@ def check_method(
 ) -> tuple[CatalogMethod | None, Options]:
     """The engine's entry of the method, and its valid options; (None, {}) if the engine lacks it. Adds problems.
 
-    ``spec``: the profile's `speculation`. ``serve``: its checked server options. ``models``: all of the catalogue.
+    ``spec``: the profile's `speculation`. ``serve``: its checked server options. ``draft``: None if it names none.
+    ``models``: all of the catalogue, for drafts to use instead.
     """
     method = engine["methods"].get(spec["method"])
     if method is None:
@@ -46,9 +48,9 @@ def check_method(
         _check_also(check, spec, engine)
     named: CatalogMethod = {"id": spec["method"], **method}
     if draft_kind(method, draft) == "builtin" and not draft:
-        check_builtin(check.findings, target, named, engine, models)
+        check_builtin(check.findings, target=target, method=named, engine=engine, models=models)
     else:
-        _check_kind_of_draft(check, named, engine, target, draft, models)
+        _check_kind_of_draft(check, method=named, engine=engine, target=target, draft=draft, models=models)
     return named, options
 
 
@@ -79,12 +81,15 @@ def _refuse_method(check: OptionCheck, method: str, engine: EngineEntry) -> None
 
 def _check_also(check: OptionCheck, spec: Speculation, engine: EngineEntry) -> None:
     """Add a problem if the engine cannot run ``also`` beside the method, or if ``also`` is no lookup."""
-    also, methods = spec["also"], engine["methods"]
+    also = spec["also"]
+    methods = engine["methods"]
     lookups = sorted(key for key, entry in methods.items() if entry["draft"] == "lookup" and key != spec["method"])
     if "joins" not in engine["speculation"]:
-        needed, do = f"nothing: {engine['name']} runs one method at a time", "remove the key"
+        needed = f"nothing: {engine['name']} runs one method at a time"
+        do = "remove the key"
     elif also not in lookups:
-        needed, do = f"a lookup beside '{spec['method']}': {', '.join(lookups)}", did_you_mean(also, lookups)
+        needed = f"a lookup beside '{spec['method']}': {', '.join(lookups)}"
+        do = did_you_mean(also, lookups)
     else:
         check.check_version("speculation.also", f"'{also}'", methods[also], methods[also].get("reason", ""))
         return
@@ -92,13 +97,15 @@ def _check_also(check: OptionCheck, spec: Speculation, engine: EngineEntry) -> N
 
 
 def _check_serve(check: OptionCheck, name: str, method: Method, engine: EngineEntry, serve: Options) -> None:
-    """Add problems of server options that the method needs at another value, or that exceed speculation's limit."""
-    required = method.get("requires")
-    reason = required["reason"] if required else ""
-    for key, needed in ((required.get("serve") if required else None) or {}).items():
-        if serve.get(key, needed) != needed:
-            wanted = f"{needed}: {name} needs it ({reason})"
-            check.findings.add("method-needs-option", f"serve.{key}", f"{serve[key]}", wanted, "remove the key")
+    """Add problems of server options that the method needs at another value, or that exceed speculation's limit.
+
+    An option that the profile leaves out is no problem. ``name``: the method's.
+    """
+    if required := method.get("requires"):
+        for key, needed in required.get("serve", {}).items():
+            if serve.get(key, needed) != needed:
+                wanted = f"{needed}: {name} needs it ({required['reason']})"
+                check.findings.add("method-needs-option", f"serve.{key}", f"{serve[key]}", wanted, "remove the key")
     for key, limit in engine["speculation"].get("at_most", {}).items():
         if serve.get(key, limit["most"]) > limit["most"]:
             wanted = f"{limit['most']} with speculation: {limit['reason']}"
@@ -107,6 +114,7 @@ def _check_serve(check: OptionCheck, name: str, method: Method, engine: EngineEn
 
 def _check_kind_of_draft(
     check: OptionCheck,
+    *,
     method: CatalogMethod,
     engine: EngineEntry,
     target: CatalogModel,
@@ -114,7 +122,8 @@ def _check_kind_of_draft(
     models: Mapping[str, ModelEntry],
 ) -> None:
     """Add a problem if the draft is missing, not needed, or of another kind than the method needs."""
-    name, kind = method["id"], draft_kind(method, draft)
+    name = method["id"]
+    kind = draft_kind(method, draft)
     if kind in _NO_SEPARATE_DRAFT and draft:
         check.findings.add(
             "draft-of-another-method",

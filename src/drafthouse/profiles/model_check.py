@@ -1,4 +1,4 @@
-"""Check that an engine can load a profile's models: kind, format, layout, and the version that supports them. Pure."""
+"""Check that an engine can load a profile's models: kind, format, layout, and the version that supports them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ def loads(engine: EngineEntry, model: ModelEntry) -> bool:
 
 def check_models(
     check: OptionCheck,
+    *,
     engine: CatalogEngine,
     target: CatalogModel,
     draft: CatalogModel | None,
     models: Mapping[str, ModelEntry],
 ) -> None:
-    """Add to the findings of ``check`` why the engine cannot load the target or the draft."""
+    """Add to the findings of ``check`` why the engine cannot load the target or the draft.
+
+    ``draft``: None if the profile names none. ``models``: all of the catalogue, for heads to use instead.
+    """
     family = engine.get("family", engine["id"])
     if target["kind"] != "model":
         check.findings.add(

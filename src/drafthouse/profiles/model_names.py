@@ -1,4 +1,4 @@
-"""The names of a model in a profile: its name in the catalogue, its repository on the Hub, or its folder. Pure."""
+"""The names of a model in a profile: its name in the catalogue, its repository on the Hub, or its folder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog import House
     from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
 
+#: ORG/NAME, then optionally @REVISION, then optionally :FILE.gguf.
 _REPOSITORY = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?(?::[A-Za-z0-9._/-]+\.gguf)?"
 )
 
 
 def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
-    """The catalogue's name of the model ``word``: a name, ``org/name@revision:file.gguf`` or a folder; None if unknown.
+    """The catalogue's name of the model ``word``: a name, ``org/name@revision:file.gguf`` or a folder.
 
-    Also None if several entries have that repository and ``word`` names no file.
+    None if no entry fits, or if several entries do, such as the files of a repository if ``word`` names none of them.
     """
     if word in models:
         return word
@@ -36,7 +37,10 @@ def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
 
 
 def model_named(word: str, house: House, where: str) -> str:
-    """As `find_model`; raises DrafthouseError for an unknown or broken model, named at ``where``."""
+    """The catalogue's name of the model ``word``, as `find_model` finds it.
+
+    Raises DrafthouseError for an unknown model or a broken entry; ``where`` is the place that names the model.
+    """
     problems = broken_model(word, house.broken_models)
     key = find_model(word, house.models)
     if key and not problems:

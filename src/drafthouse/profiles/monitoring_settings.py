@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
     from drafthouse.profiles.resolved_types import BuiltArm, Gateway, Monitoring
 
-_PORT = 9490
+_PORT = 9490  # the first port by default
 
 # The programs that listen, at consecutive ports in this order.
 PROGRAMS = ("prometheus", "node", "blackbox", "dcgm", "grafana")
@@ -27,6 +27,7 @@ NOT_IN_A_PATH = set('"`{}\n\\$%')  # characters that the programs' configuration
 
 def monitoring_of(
     site: Site,
+    *,
     profile: str,
     engine: EngineEntry,
     arms: Mapping[str, BuiltArm],
@@ -35,13 +36,15 @@ def monitoring_of(
 ) -> Monitoring | None:
     """A site's monitoring with all defaults filled in; None if the site has none.
 
-    ``engine``: the catalogue's entry. ``arms``: the built arms. ``gateway``: what `gateway_of` returned.
+    ``profile``: its name. ``engine``: the catalogue's entry. ``arms``: the built arms. ``gpu``: the hardware has GPUs.
+    ``gateway``: what `gateway_of` returned.
     """
     settings = site.get("monitoring")
     if not settings or not settings["enabled"]:
         return None
     docker = site["runtime"] == "docker"
-    metrics, listen = engine["metrics"], str(settings.get("listen", LOOPBACK))
+    metrics = engine["metrics"]
+    listen = str(settings.get("listen", LOOPBACK))
     ports = {name: port for port, name in enumerate(PROGRAMS, start=int(settings.get("port", _PORT)))}
     grafana = bool(settings.get("grafana", docker))
     # On a rental the node exporter would show the whole machine, which others use too.
@@ -96,7 +99,7 @@ def dialect_of(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> str:
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """The problems of a site's monitoring; ``ports``: those of the engine, the gateway and the fleet's front."""
+    """The problems of a site's monitoring, [] without one; ``ports``: those of engine, gateway and fleet front."""
     settings = site.get("monitoring")
     if not settings or not settings["enabled"]:
         return []
@@ -148,6 +151,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
 
 
 def _is_address(text: str) -> bool:
+    """True if ``text`` is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -156,4 +160,5 @@ def _is_address(text: str) -> bool:
 
 
 def _is_loopback(text: str) -> bool:
+    """True if ``text`` is a loopback IP address; False for a name, even `localhost`."""
     return _is_address(text) and ipaddress.ip_address(text).is_loopback

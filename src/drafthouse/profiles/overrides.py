@@ -1,4 +1,4 @@
-"""Overrides: values that replace a profile's for one run or one trial, after the catalogue and the profile. Pure."""
+"""Overrides: values that replace a profile's for one run or one trial, after the catalogue and the profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def laid_over(base: Unchecked, changes: Unchecked, *, nulls: bool = True) -> Unchecked:
-    """``base`` with the values of ``changes``, merged mapping by mapping; if not ``nulls``, a null removes its key."""
+    """A copy of ``base`` with the values of ``changes``, merged mapping by mapping; lists are replaced as a whole.
+
+    ``nulls``: True if a null is a value like any other, False if it removes its key.
+    """
     merged = dict(base)
     for key, value in changes.items():
         if isinstance(value, Mapping):
@@ -25,5 +28,5 @@ def laid_over(base: Unchecked, changes: Unchecked, *, nulls: bool = True) -> Unc
 
 
 def with_overrides(profile: Profile, overrides: Unchecked) -> Profile:
-    """The profile with ``overrides``, not checked yet; a null removes a key, such as the draft for another method."""
+    """A copy of the profile with ``overrides``, not checked yet; a null removes its key, such as an unwanted draft."""
     return cast("Profile", laid_over(cast("Unchecked", copy.deepcopy(profile)), overrides, nulls=False))

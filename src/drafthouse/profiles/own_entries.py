@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
     from drafthouse.profiles.profile_types import Unchecked
 
+#: A line that begins an entry, and a line with a model's repository or path, in a file that YAML cannot read.
 _KEY = re.compile(r"(?m)^([A-Za-z0-9][A-Za-z0-9._-]*):")
 _REPOSITORY = re.compile(r"(?m)^\s*(?:repo|path): *(\S+) *$")
+#: The advice for a file that `drafthouse model add` wrote.
 _AGAIN = "correct it, or remove it and run drafthouse model add again"
 
 #: The problems of the user's broken entries, by every name that a profile may use for them.
@@ -62,11 +64,15 @@ def shown_path(root: Path, path: Path) -> str:
 
 
 def add_own_hardware(root: Path, files: Iterable[Path], hardware: dict[str, HardwareEntry]) -> Broken:
-    """Add the entries in ``files`` to ``hardware``; return the problems of the files that are wrong."""
+    """Add the entries in ``files`` to ``hardware``; return the problems of the files that are wrong.
+
+    One wrong entry excludes its whole file.
+    """
     broken: Broken = {}
     for path in files:
         entries, problems = _read(root, path, hardware, HARDWARE)
         if problems:
+            # Every name in the file stands for all of its problems.
             broken |= dict.fromkeys([*map(str, entries), *_keys_in(path)], problems)
         else:
             hardware |= entries
@@ -77,7 +83,8 @@ def add_own_engines(root: Path, files: Iterable[Path], engines: dict[str, Engine
     """Add the entries in ``files``, one each, to ``engines``; return the problems of those that are wrong."""
     broken: Broken = {}
     for path in files:
-        where, name = shown_path(root, path), path.stem
+        where = shown_path(root, path)
+        name = path.stem
         entry, problems = read_document(root, where, "correct it")
         if not problems:
             entry = like_another(entry, engines)
@@ -134,7 +141,10 @@ def _wrong_files(
 def _read(
     root: Path, path: Path, taken: Collection[str], shape: Shape, *, versions: bool = False
 ) -> tuple[Any, list[Problem]]:
-    """The entries of one file, and its problems; an entry must not have a name that is already ``taken``."""
+    """The entries of one file, and its problems; an entry must not have a name that is already ``taken``.
+
+    ``versions``: also check that each version in it can be compared.
+    """
     where = shown_path(root, path)
     do = _AGAIN if path.parent.name == "local" else "correct it"
     entries, problems = read_table(root, where, shape, versions=versions, do=do)
@@ -143,12 +153,16 @@ def _read(
 
 
 def _duplicate(name: str, where: str) -> Problem:
+    """The problem of an entry whose name another entry has already."""
     found = f"the entry '{name}', which is already in the catalogue"
     return Problem("duplicate-name", found, "a unique name", "rename or remove the entry", where)
 
 
 def like_another(entry: Any, engines: Mapping[str, Any]) -> Any:
-    """An engine's entry, completed with the keys of the engine that it is ``like``."""
+    """An engine's entry, completed with the keys of the engine that it is ``like``.
+
+    Unchanged if it is no mapping or names no engine; the check of its shape reports that.
+    """
     if not isinstance(entry, dict) or not isinstance(engines.get(str(entry.get("like"))), dict):
         return entry
     merged = {**engines[entry["like"]], **entry, "family": entry["like"]}
@@ -197,6 +211,7 @@ def _check_name(findings: Findings, path: str, word: str, names: Iterable[str]) 
 
 
 def _text(path: Path) -> str:
+    """The text of a file, whatever its encoding; '' if it cannot be read."""
     with suppress(OSError):
         return path.read_text("utf-8", "replace")
     return ""

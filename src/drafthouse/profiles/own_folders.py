@@ -17,9 +17,11 @@ PROFILES_VARIABLE = "DRAFTHOUSE_PROFILES"
 def profile_folders(root: Path, named: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders with profiles and catalogue entries, in the order in which they are read.
 
-    The shipped folder below ``root`` is first. Then follow, for an installed wheel, the user's folder and that of the
-    current directory, the folders in DRAFTHOUSE_PROFILES, and ``named`` (an inventory's `drafthouse_profiles_dir`). A
-    later profile replaces an earlier one of its name. Raises DrafthouseError for a named folder that does not exist.
+    First the shipped folder below ``root``; then, only for an installed wheel, the user's folder and that of the
+    current directory; then the folders in DRAFTHOUSE_PROFILES; then ``named`` (an inventory's
+    `drafthouse_profiles_dir`). A folder that is reached in two ways is read once. A later profile replaces an earlier
+    one of its name. ``environ``: None for the process's environment. Raises DrafthouseError for a folder of the last
+    two kinds that is not absolute or does not exist.
     """
     variables = os.environ if environ is None else environ
     folders = [root / "profiles"]
@@ -30,8 +32,8 @@ def profile_folders(root: Path, named: Sequence[str] = (), environ: Mapping[str,
     for where, text in sources:
         folder = Path(text).expanduser()
         if not (folder.is_absolute() and folder.is_dir()):
-            needed, do = "the absolute path of a folder with profiles", "correct it, or take it out"
-            raise one_problem("no-such-file", f"'{printable(text)}'", needed, do, where)
+            needed = "the absolute path of a folder with profiles"
+            raise one_problem("no-such-file", f"'{printable(text)}'", needed, "correct it, or take it out", where)
         folders.append(folder)
     by_real_path: dict[Path, Path] = {}
     for folder in folders:

@@ -18,11 +18,11 @@ _UNLOADED = (
     *("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
     "openvino_model*.bin",  # no pickles: weights for OpenVINO
 )
-_NAMES_MOST = 6  # in an error message
+_NAMES_MOST = 6  # file names listed in an error message
 
 
 def pickled_files(names: Iterable[str], allowed: Sequence[str] = ()) -> list[str]:
-    """The ``names`` (paths in a repository) of pickled weights that match no pattern of ``allowed``."""
+    """The ``names`` (paths in a repository) of pickled weights that match no pattern of ``allowed``, sorted."""
     pickled = []
     for name in names:
         if not name.lower().endswith(SUFFIXES):
@@ -54,5 +54,6 @@ def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> 
 
 
 def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - _NAMES_MOST} more" if len(names) > _NAMES_MOST else ""
     return ", ".join(names[:_NAMES_MOST]) + more

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class PlannedBudget(TypedDict):
-    """The time for further rounds: ``factor`` times that of the first rounds (None: no factor), at most ``most_s``."""
+    """The time for further rounds."""
 
-    factor: float | None
-    most_s: float  # seconds
+    factor: float | None  # of the time of the first rounds; None: they do not matter
+    most_s: float  # seconds at most
 
 
 class PlannedStep(TypedDict):
-    """A step: suites sent to arms that are served at the same time; ``file``: its result, below the result folder."""
+    """A step: suites that are sent to arms which are served at the same time."""
 
     round: int  # from 1
     suites: list[str]
-    arms: Ports
+    arms: Ports  # port of each arm
     number: int  # its place in the order of measurement, from 1
-    file: str
-    prompts: PlannedPrompts
+    file: str  # its result, below the result folder; the name does not depend on the order
+    prompts: PlannedPrompts  # how many prompts of each kind are sent
 
 
 class PlannedExperiment(TypedDict):
@@ -42,12 +42,12 @@ class PlannedExperiment(TypedDict):
     gates_at_once: int  # concurrent requests of a gate, a check that speculation did not change the answers
     max_output_tokens: int | None  # None: the suites' own limits
     kinds: list[str]  # the declared kinds; []: all without a gate
-    concurrency: int
+    concurrency: int  # requests at once
     rounds: int  # rounds that are always measured
-    most_rounds: int
+    most_rounds: int  # with those that the budget adds while the verdict is uncertain
     budget: PlannedBudget
     schedule: Literal["interleaved", "alternated"]  # arms side by side, or in turn
     turns: list[Ports]  # the arms that are served at the same time, in the order of an odd round
     temperatures: list[float]  # 0, and the model's own if it has one
-    steps: list[PlannedStep]
-    ladder: NotRequired[PlannedLadder]
+    steps: list[PlannedStep]  # of the first rounds
+    ladder: NotRequired[PlannedLadder]  # a load sweep

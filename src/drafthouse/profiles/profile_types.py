@@ -26,37 +26,34 @@ Port = Annotated[int, {"low": 1, "high": 65535}]
 
 
 class Speculation(TypedDict):
-    """The speculation of a profile: method, draft (a model or a separate head), and K, the tokens per draft.
-
-    ``also``: a lookup that runs beside the method, for an engine that can run both.
-    """
+    """The speculation of a profile."""
 
     method: str
-    also: NotRequired[str]
-    draft: NotRequired[str]
-    num_speculative_tokens: Count
-    options: NotRequired[Options]
+    also: NotRequired[str]  # a lookup that runs beside the method, for an engine that can run both
+    draft: NotRequired[str]  # a model or a separate head
+    num_speculative_tokens: Count  # K, the tokens per draft
+    options: NotRequired[Options]  # of the method
 
 
 class Expectation(TypedDict):
-    """The expected acceptance (the chance that one drafted token is accepted) and the publication it is from."""
+    """What a publication lets expect."""
 
-    acceptance: Annotated[float, {"low": 0, "high": 1}]
-    source: str
+    acceptance: Annotated[float, {"low": 0, "high": 1}]  # the chance that one drafted token is accepted
+    source: str  # the publication
 
 
 class PromptCounts(TypedDict):
-    """The most prompts of each declared kind (the verdict is about those) and of each other kind."""
+    """The most prompts of a kind; missing: all that the suite has."""
 
-    declared: NotRequired[Count]
-    others: NotRequired[Count]
+    declared: NotRequired[Count]  # of each declared kind; the verdict is about those
+    others: NotRequired[Count]  # of each other kind
 
 
 class ExperimentWishes(TypedDict):
     """The key `experiment` of a profile: what to measure, and for how long."""
 
     suites: list[str]
-    kinds: NotRequired[list[str]]
+    kinds: NotRequired[list[str]]  # declared kinds of prompts, which the verdict is about; missing: all without a gate
     once: NotRequired[list[str]]  # suites or kinds that only the first round sends
     prompts_per_kind: NotRequired[PromptCounts]
     # Prompts of the declared kinds: every round sends the same anchors; each of the first two also sends fresh ones.
@@ -64,70 +61,64 @@ class ExperimentWishes(TypedDict):
     fresh: NotRequired[Annotated[int, {"low": 0, "high": 1_000}]]
     max_output_tokens: NotRequired[Annotated[int, {"low": 8}]]
     stock: NotRequired[bool]  # also measure the stock arm
-    concurrency: NotRequired[Count]
+    concurrency: NotRequired[Count]  # requests at once
     # Rounds that are always measured. While the verdict is uncertain, the budget allows more, up to most_rounds.
     rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
-    budget: NotRequired[Annotated[str | int | float, Anything()]]
+    budget: NotRequired[Annotated[str | int | float, Anything()]]  # time for more rounds (`budget.parse_budget`)
     most_rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
     schedule: NotRequired[Literal["auto", "interleaved", "alternated"]]  # arms side by side, or in turn
     ladder: NotRequired[LadderWishes]  # a load sweep
 
 
 class Tunable(TypedDict):
-    """The settings that `make tune` may change, with the values to try; ``serve`` and ``options`` are by option.
+    """The settings that `make tune` may change, with the values to try."""
 
-    ``load``: the number of concurrent requests at which the best candidates are measured too.
-    """
-
-    load: NotRequired[Count]
-    serve: NotRequired[dict[str, list[Any]]]
-    options: NotRequired[dict[str, list[Any]]]
+    load: NotRequired[Count]  # concurrent requests at which the best candidates are measured too
+    serve: NotRequired[dict[str, list[Any]]]  # by server option
+    options: NotRequired[dict[str, list[Any]]]  # by option of the method
     methods: NotRequired[list[str]]
     drafts: NotRequired[list[str]]
-    num_speculative_tokens: NotRequired[list[Count]]
+    num_speculative_tokens: NotRequired[list[Count]]  # K
 
 
 class TunedSpeed(TypedDict):
-    """A speed-up that the tuner measured: the geometric mean over ``prompts`` prompts, and its interval."""
+    """A speed-up that the tuner measured; 1.2 is 1.2 times as fast."""
 
-    gain: float
-    low: float
+    gain: float  # the geometric mean over the prompts
+    low: float  # its interval
     high: float
     prompts: int
 
 
 class EqualAnswers(TypedDict):
-    """Answers at temperature 0: ``equal`` of ``pairs`` are the same text as the baseline's.
-
-    ``control``: the fraction of equal answers where the baseline itself is asked twice; None if it is not.
-    """
+    """Answers at temperature 0 that are the same text as the baseline's."""
 
     pairs: int
-    equal: int
-    control: float | None
+    equal: int  # of the pairs
+    control: float | None  # the fraction of equal answers if the baseline itself is asked twice; None if it is not
 
 
 _From = TypedDict("_From", {"from": str})
 
 
 class Tuned(_From):
-    """The tuner's record of how it found a profile's values; ``tried``: by candidate, its speed or why it has none."""
+    """The tuner's record of how it found a profile's values; ``from`` is the original profile."""
 
     date: str
     inventory: str
     engine: str
-    budget_s: int
-    spent_s: NotRequired[int]
-    verdict: NotRequired[str]
-    rule: NotRequired[str]
-    over_profile: NotRequired[TunedSpeed]
+    budget_s: int  # seconds that it might take
+    spent_s: NotRequired[int]  # seconds that it took
+    verdict: NotRequired[str]  # a sentence
+    rule: NotRequired[str]  # by which the verdict was found
+    over_profile: NotRequired[TunedSpeed]  # speed-up over the original profile
     over_baseline: NotRequired[TunedSpeed]
     equal_outputs: NotRequired[EqualAnswers]
-    outputs: NotRequired[str]
-    searched_with: NotRequired[str]
-    judged_with: NotRequired[str]
-    ended: NotRequired[str]
-    tried: NotRequired[dict[str, str | float | None]]
+    outputs: NotRequired[str]  # whether the answers are the baseline's, in words
+    searched_with: NotRequired[str]  # the prompts of the search, in words
+    judged_with: NotRequired[str]  # the prompts of the verdict, in words
+    ended: NotRequired[str]  # why the search ended
+    tried: NotRequired[dict[str, str | float | None]]  # by candidate, its speed-up, why it was left out, or None
     notes: NotRequired[list[str]]
 
 
@@ -135,21 +126,21 @@ class Profile(TypedDict):
     """A file of `profiles/`: names of entries in the catalogue (hardware, engine, models), and settings for them."""
 
     title: str
-    article: NotRequired[str]
+    article: NotRequired[str]  # the article whose commands the profile replaces
     hardware: str
     engine: str
-    engine_version: NotRequired[str]
+    engine_version: NotRequired[str]  # missing: the catalogue's default
     plugin_version: NotRequired[str]
-    channel: NotRequired[Literal["stable", "nightly"]]
-    runtimes: NotRequired[list[Runtime]]
+    channel: NotRequired[Literal["stable", "nightly"]]  # nightly: a build without a version
+    runtimes: NotRequired[list[Runtime]]  # in which it may run; missing: all that the engine has
     target: str
     speculation: Speculation
-    serve: NotRequired[Options]
-    environment: NotRequired[Variables]
-    temperature: NotRequired[Annotated[float, {"low": 0, "high": 2}]]
+    serve: NotRequired[Options]  # server options of every arm, and `extra`, further flags
+    environment: NotRequired[Variables]  # of every arm
+    temperature: NotRequired[Annotated[float, {"low": 0, "high": 2}]]  # missing: that of the target's entry
     expect: NotRequired[Expectation]
     experiment: ExperimentWishes
-    verified: NotRequired[list[str]]
+    verified: NotRequired[list[str]]  # hardware on which it was run
     # Known issues (catalog/known-issues.yml) that the profile accepts, each with the reason.
     accept_known_issues: NotRequired[Annotated[dict[str, str], {"names": NAME}]]
     tunable: NotRequired[Tunable]
@@ -214,28 +205,23 @@ class FleetWishes(TypedDict):
 
 
 class Span(TypedDict):
-    """A host's place in its replica (hosts that serve one model), whose names and private addresses are by rank.
+    """A host's place in its replica, the hosts that serve one model."""
 
-    Rank 0 is the head, which has the API. ``interface`` and ``infiniband`` (adapters) are the host's own.
-    """
-
-    replica: str
-    rank: int
-    names: list[str]
-    addresses: list[str]
-    interface: str
-    infiniband: list[str]
+    replica: str  # its name
+    rank: int  # 0 is the head, which has the API
+    names: list[str]  # of all hosts of the replica, by rank
+    addresses: list[str]  # their private addresses, by rank
+    interface: str  # of the host itself, in the private network
+    infiniband: list[str]  # adapters of the host itself
 
 
 class Together(TypedDict):
-    """Values that keep the hosts of a replica on one arm; ``digest`` is a hash of the settings that all must share.
+    """Values that keep the hosts of a replica on one arm."""
 
-    ``keeper``: the command in front of the head's engine; [] on its followers, which only follow what the head serves.
-    ``words``: the executor's command, behind the keeper on the head, in place of the engine's command on a follower.
-    """
-
-    digest: str
+    digest: str  # hash of the settings that all hosts must share
+    # The command in front of the head's engine; [] on its followers, which only follow what the head serves.
     keeper: list[str]
+    # The executor's command: behind the keeper on the head, in place of the engine's command on a follower.
     words: list[str]
 
 
@@ -247,10 +233,13 @@ class Site(TypedDict):
     runtime: Runtime
     # True: the command line names the runtime. The inventory's gives way if a profile has only one runtime.
     runtime_asked: NotRequired[bool]
+    # Folders of the box: for Drafthouse's files, and for weights.
     home: Annotated[str, {"form": HOME}]
     models_dir: Annotated[str, {"form": HOME}]
+    # The engine's address and port; a second arm beside it has the next port.
     host: Host
     port: Annotated[int, {"low": 1, "high": 65534}]
+    # Networks whose clients the firewall admits.
     allow_cidrs: NotRequired[list[str]]
     # A proxy with TLS and the API key in front of the engine, which then listens on loopback only.
     gateway: NotRequired[bool]
@@ -264,12 +253,14 @@ class Site(TypedDict):
     watchdog: NotRequired[WatchdogSettings]
     # Prometheus with alerts for the engine, and a dashboard (docs/monitoring.md).
     monitoring: NotRequired[MonitoringWishes]
+    # A mirror or an image of one's own in place of the catalogue's, for the same engine version.
     engine_image: NotRequired[Annotated[str, {"form": IMAGE}]]
     # A server program of the engine that was built on the box; the process runtime starts it and installs none.
     engine_program: NotRequired[Folder]
     # The GPUs to use, as nvidia-smi -L lists them: indices or UUIDs. Default: CUDA_VISIBLE_DEVICES of the box, else
     # all GPUs.
     gpus: NotRequired[list[Annotated[str, {"form": GPU}]]]
+    # What an hour of the box costs, for the report.
     price_per_hour: NotRequired[Annotated[float, {"low": 0}]]
     # The price's currency, as a report writes it: EUR, $.
     currency: NotRequired[str]

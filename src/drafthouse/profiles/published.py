@@ -1,4 +1,4 @@
-"""Figures that others published for a profile's target; the report shows them beside its own. Pure."""
+"""Figures that others published for a profile's target; the report shows them beside its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def check_published(file: PublishedFile) -> Findings:
     for index, measurement in enumerate(file["figures"]):
         path = f"figures[{index}]"
         if (source := measurement["source"]) not in file["sources"]:
-            needed, do = f"one of: {', '.join(file['sources'])}", did_you_mean(source, file["sources"])
+            needed = f"one of: {', '.join(file['sources'])}"
+            do = did_you_mean(source, file["sources"])
             findings.add("unknown-value", f"{path}.source", repr(source), needed, do)
         for expression in (measurement["target"]["named"], measurement["draft"].get("named", "")):
             try:
@@ -40,14 +41,16 @@ def check_published(file: PublishedFile) -> Findings:
 def published_of(
     file: PublishedFile, target: CatalogModel, draft: CatalogModel | None, method: str, tokens: int
 ) -> list[PublishedFigure]:
-    """The published figures of a target, one for each data set, at most `MOST`; those nearest to the profile first.
+    """The published figures of a target, one for each data set of a measurement, at most `MOST`.
 
-    ``tokens`` is K. Figures with other drafts and methods are included, as they show what is possible.
+    Those with the profile's draft and method come first, among them those with its K, ``tokens``. Figures with other
+    drafts and methods are included, as they show what is possible.
     """
     figures = []
     for measurement in file["figures"]:
         if _matches(measurement["target"]["named"], names_of(target)):
-            source, same_draft = file["sources"][measurement["source"]], _is_draft(measurement, draft, method)
+            source = file["sources"][measurement["source"]]
+            same_draft = _is_draft(measurement, draft, method)
             for dataset in dict.fromkeys([*measurement.get("lengths", {}), *measurement.get("speedups", {})]):
                 figures.append(_figure(measurement, source, dataset, same_draft))
     figures.sort(key=lambda figure: (not figure["same_draft"], figure["tokens"] != tokens))
@@ -55,6 +58,7 @@ def published_of(
 
 
 def _is_draft(measurement: PublishedRow, draft: CatalogModel | None, method: str) -> bool:
+    """True if a measurement is of the profile's method, and of its draft or of any draft of that method."""
     if method not in measurement["methods"]:
         return False
     named = measurement["draft"].get("named")
@@ -62,10 +66,12 @@ def _is_draft(measurement: PublishedRow, draft: CatalogModel | None, method: str
 
 
 def _matches(expression: str, names: Collection[str]) -> bool:
+    """True if a regular expression is found in one of the names."""
     return any(re.search(expression, name) for name in names)
 
 
 def _figure(measurement: PublishedRow, source: FigureSource, dataset: str, same_draft: bool) -> PublishedFigure:
+    """The figure of a measurement on one of its data sets."""
     return {
         "dataset": dataset,
         "draft": measurement["draft"]["name"],

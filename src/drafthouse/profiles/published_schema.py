@@ -15,18 +15,18 @@ ByDataset = dict[str, Annotated[float, {"low": 0}]]
 
 
 class FigureSource(TypedDict):
-    """A source of figures: who published them (``name``), their URL (``at``), and when they were read (``date``)."""
+    """A source of figures."""
 
-    name: str
-    at: str
-    date: Annotated[str, {"form": DATE}]
+    name: str  # who published them
+    at: str  # URL
+    date: Annotated[str, {"form": DATE}]  # when they were read
 
 
 class PublishedModel(TypedDict):
-    """A target: its name for people, and ``named``, a regular expression for its names in the catalogue."""
+    """A target."""
 
-    name: str
-    named: str
+    name: str  # for people
+    named: str  # regular expression; a model is this target if it is found in one of its names in the catalogue
 
 
 class PublishedDraft(TypedDict):
@@ -37,18 +37,18 @@ class PublishedDraft(TypedDict):
 
 
 class PublishedRow(TypedDict):
-    """A published measurement: acceptance lengths and speed-ups over the baseline, by data set; ``tokens`` is K."""
+    """A published measurement. A missing key: the source does not say."""
 
-    source: str
+    source: str  # a key of the file's `sources`
     target: PublishedModel
     draft: PublishedDraft
-    methods: list[str]
-    tokens: NotRequired[Count]
-    engine: NotRequired[str]
+    methods: list[str]  # methods of the catalogue that draft in this way
+    tokens: NotRequired[Count]  # K
+    engine: NotRequired[str]  # as the source names it
     hardware: NotRequired[str]
-    concurrency: NotRequired[Count]
-    lengths: NotRequired[ByDataset]
-    speedups: NotRequired[ByDataset]
+    concurrency: NotRequired[Count]  # requests at once
+    lengths: NotRequired[ByDataset]  # mean acceptance lengths, in tokens per step
+    speedups: NotRequired[ByDataset]  # over the baseline: 2 is twice as fast
 
 
 class PublishedFile(TypedDict):
@@ -59,19 +59,19 @@ class PublishedFile(TypedDict):
 
 
 class PublishedFigure(TypedDict):
-    """A published figure for a profile's target on one data set; ``same_draft``: measured with the profile's draft."""
+    """A published figure for a profile's target on one data set. None: the source does not say."""
 
     dataset: str
-    draft: str
-    same_draft: bool
+    draft: str  # its name for people
+    same_draft: bool  # measured with the profile's method and draft
     tokens: int | None  # K
-    length: float | None  # mean acceptance length
+    length: float | None  # mean acceptance length, in tokens per step
     speedup: float | None  # over the baseline
     engine: str | None
     hardware: str | None
-    concurrency: int | None
-    source: str
-    date: str
+    concurrency: int | None  # requests at once
+    source: str  # who published it
+    date: str  # when it was read
 
 
 PUBLISHED = shape_of(PublishedFile)

@@ -25,6 +25,7 @@ from .container import arm_container, compose_service
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import BuiltArm, File, Folder, ResolvedProfile
 
+#: The first comment of every rendered file.
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
 CONTAINERFILE = "Containerfile"
 #: The values of a template's variables.
@@ -33,7 +34,10 @@ Context = Mapping[str, object]
 
 @functools.cache
 def environment(templates: Path) -> jinja2.Environment:
-    """The Jinja environment: Ansible's whitespace rules, and an error for an undefined variable."""
+    """The Jinja environment for the folder ``templates``: Ansible's whitespace rules, an error for undefined variables.
+
+    Its filters make text safe in a shell script, in YAML, in Python and in comments.
+    """
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -61,7 +65,7 @@ def docstring(text: object) -> str:
 
 
 def variable(name: str) -> str:
-    """``name``, which a shell script has without quotes. Raises DrafthouseError if it is not a variable's name."""
+    """``name``, unchanged: a shell script has it without quotes. Raises DrafthouseError if it is no variable's name."""
     if VARIABLE.fits(name):
         return name
     raise one_problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
@@ -80,14 +84,15 @@ def comment_lines(text: str) -> str:
 
 
 def yaml_block(data: object) -> str:
-    """``data`` as YAML in the given order, one key a line."""
+    """``data`` as YAML in the given order, one key a line, without a final newline."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
 
 
 def arm_files(templates: Path, resolved: ResolvedProfile, arm: BuiltArm) -> list[File]:
     """Render the files that a run puts on the box for one arm; paths are below the arm's folder.
 
-    ``part`` identifies the same file in both arms if its name differs.
+    They are serve.sh and, for an engine that reads one, its configuration. The configuration's name differs by arm, so
+    its key ``part`` says which files of two arms belong together.
     """
     data = {**_common_values(resolved), **arm}
     files = [render_file(templates, resolved["engine"]["template"], "serve.sh", "0755", data)]
@@ -100,8 +105,9 @@ def arm_files(templates: Path, resolved: ResolvedProfile, arm: BuiltArm) -> list
 def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
     """Render the files for people; paths are below `build/<profile>/`.
 
-    They are the arm stock, the container definitions, the speculation in the engine's Python API, and a script that
-    sends a first request to the server.
+    They are a script that sends a first request to the server; the Containerfile of a derived image; the files of the
+    arm stock if it is not measured; and for each arm a compose.yaml, if the engine runs in Docker, and a script with
+    the same speculation in the engine's Python API, if it has one.
     """
     files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common_values(resolved))]
     if derived := resolved["derived_image"]:
@@ -130,6 +136,7 @@ class _Indented(yaml.SafeDumper):
 
 
 def _compose_file(templates: Path, resolved: ResolvedProfile, arm: str) -> File:
+    """Render an arm's compose.yaml, which also builds a derived image."""
     service = dict(compose_service(arm_container(resolved, arm)))
     if resolved["derived_image"]:
         service["build"] = {"context": "..", "dockerfile": CONTAINERFILE}
@@ -141,6 +148,7 @@ def _compose_file(templates: Path, resolved: ResolvedProfile, arm: str) -> File:
 
 
 def _common_values(resolved: ResolvedProfile) -> Context:
+    """The template variables that do not depend on the arm."""
     return {
         "profile": resolved["profile"],
         "title": resolved["title"],
@@ -156,7 +164,10 @@ def _common_values(resolved: ResolvedProfile) -> Context:
 
 
 def render_file(templates: Path, template: str, path: str, mode: str, data: Context) -> File:
-    """Render one file. Raises DrafthouseError if the template does not exist."""
+    """Render ``template``, a file of ``templates``, to a file at ``path``; ``mode`` as chmod takes it.
+
+    Raises DrafthouseError if the template does not exist.
+    """
     try:
         jinja_template = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:
@@ -177,7 +188,7 @@ def program_entries(
     """The folders and files of a program that runs beside the engine, such as the gateway, in the form for `lay_out`.
 
     ``template``: that of its serve.sh, which also gets ``folder``; a change of its text restarts the program.
-    ``order``: settings that the program reads again each time it acts, so that they need no restart.
+    ``order``: settings that the program reads again each time it acts, so that they need no restart; None for none.
     """
     entries: list[Folder | File] = [{"path": folder, "mode": "0750"}, {"path": f"{folder}/logs", "mode": "0750"}]
     if order is not None:

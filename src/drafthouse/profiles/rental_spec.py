@@ -1,4 +1,4 @@
-"""Requirements of a profile on a rented box: GPU in vast.ai's terms, driver, image, disk and download. Pure.
+"""Requirements of a profile on a rented box: GPU in vast.ai's terms, driver, image, disk and download.
 
 They are part of the resolved profile (`rental`), so plan, search and tests use the same figures. The disk of a rental
 cannot grow. It is therefore computed from the plan, and rounded up to whole GB:
@@ -39,8 +39,7 @@ ENGINE_DOWNLOAD = {"cpu": 1 * GB, "gpu": 12 * GB}
 def rental_of(hardware: Hardware, engine: EngineEntry, chosen: Chosen, weights: Sequence[WeightItem]) -> Rental:
     """The rental for this hardware and engine; ``chosen`` has the engine's version and image.
 
-    ``vast_names`` is [] if vast.ai does not offer the hardware, or its name there is unknown. ``image`` is '' if there
-    is none. ``memory_mib`` is for one device. ``compute_cap`` is 100 times the compute capability, 0 without one.
+    Its image is the engine's own for rentals, else that of the version, else ''. The fields are documented in `Rental`.
     """
     kind = hardware["kind"]
     cuda = cuda_of(engine, chosen.version)

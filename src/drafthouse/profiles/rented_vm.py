@@ -16,15 +16,16 @@ class VmSigns(TypedDict):
     """The facts of a box that tell a VM from a container."""
 
     has_systemd: bool
-    has_docker: bool
-    is_root: bool
+    has_docker: bool  # Docker's socket exists
+    is_root: bool  # the user is root
 
 
 def site_of_vm(resolved: ResolvedProfile, box: VmSigns, variables: Unchecked) -> Site | None:
     """The site of a rented VM, with a managed host; None if the box is not a VM.
 
-    The inventory must allow it (``drafthouse_recognise_vm``) or state it (``drafthouse_is_vm``), and the box must run
-    systemd and Docker. The user must be root, as the setup of a workstation needs it. Folders and ports do not change.
+    The inventory must allow it (``drafthouse_recognise_vm``) or state it (``drafthouse_is_vm``), and its host must not
+    be managed already. The box must run systemd and Docker. The user must be root, as the setup of a workstation needs
+    it. The runtime becomes docker if the engine has it. Folders and ports do not change.
     """
     site = resolved["site"]
     may_be_vm = variables.get("drafthouse_is_vm") or variables.get("drafthouse_recognise_vm")

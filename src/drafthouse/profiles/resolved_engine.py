@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> ResolvedEngine:
     """The engine as it runs: installed for the profile, or the site's own program."""
-    engine, program = parts.engine, own_program(parts.site)
+    engine = parts.engine
+    program = own_program(parts.site)
     resolved: ResolvedEngine = {
         "id": engine["id"],
         "name": engine["name"],
@@ -36,12 +37,16 @@ def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> Reso
         "has_key": takes_key(engine["launch"]),
     }
     if program:
-        resolved["install"], resolved["program"] = None, program
+        resolved["install"] = None
+        resolved["program"] = program
     return resolved
 
 
 def _home(parts: Parts, method: CatalogMethod) -> str:
-    """The folder of the engine's environment; a method or executor that adds packages has a separate one."""
+    """The folder of the engine's environment, or of the site's own program.
+
+    Hardware without a GPU, and a method or an executor that adds packages, each have a separate environment.
+    """
     if program := own_program(parts.site):
         return program.rpartition("/")[0] or "/"
     kind = "-cpu" if parts.hardware["kind"] == "cpu" else ""

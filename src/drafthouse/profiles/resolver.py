@@ -1,7 +1,8 @@
 """The resolver: join a profile, the catalogue and a site into one explicit dict, or report every error in them.
 
-It is pure: it reads no file and contacts no box. Plan, templates, roles, tests and docs read nothing but what it
-returns. Its caller, `workspace.py`, renders the templates.
+It reads no file and contacts no box. Plan, templates, roles, tests and docs read nothing but what it returns. Its
+caller, `workspace.py`, renders the templates. A site is the settings of an inventory; an arm is a server that the
+benchmark compares (`arms.py`).
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         Gateway,
         Hardware,
         Model,
+        Monitoring,
         Pair,
         RemoteCode,
         ResolvedArm,
@@ -72,11 +74,12 @@ def resolve(
     suites: Mapping[str, Sequence[str]],
     overrides: Unchecked | None = None,
 ) -> ResolvedProfile:
-    """Join profile ``name`` with the catalogue for ``site``, which is checked first.
+    """The profile ``name``, joined with the catalogue for ``site``, without rendered files.
 
     ``house``: the catalogue and all profiles. ``suites``: by benchmark suite, the kinds of its prompts.
-    ``overrides``: values that replace the profile's for one run or trial. Returns the resolved profile without
-    rendered files. Raises DrafthouseError with every problem found.
+    ``overrides``: values that replace the profile's for one run or trial; None for none. Raises DrafthouseError: for a
+    profile that is unknown, or whose file is broken; with all problems of the shapes of profile and site; then with all
+    problems of the first step of `_Join.run` that finds any.
     """
     if name not in house.profiles:
         raise DrafthouseError(no_such_profile(house, name))
@@ -92,19 +95,21 @@ def resolve(
     findings.problems += site_findings.problems
     if findings.problems:
         raise DrafthouseError(findings.problems)
-    return _Join(house, name, profile, cast("Site", dict(site)), suites, findings).run()
+    own_site = cast("Site", dict(site))
+    return _Join(house, name=name, profile=profile, site=own_site, suites=suites, findings=findings).run()
 
 
 def no_such_profile(house: House, name: str) -> Problem:
     """The problem of a profile that does not exist, with what replaced it, or else the most similar name."""
     if replaced := removed("profile", name, house.file(name)):
         return replaced
-    needed, do = "a profile listed by drafthouse profiles", did_you_mean(name, house.profiles)
+    needed = "a profile listed by drafthouse profiles"
+    do = did_you_mean(name, house.profiles)
     return Problem("no-such-profile", f"no profile '{name}'", needed, do, house.file(name))
 
 
 def _override_warning(files: Sequence[str]) -> list[str]:
-    """The warning, [] for none, that a profile replaces others; ``files`` have its name, and the last is read."""
+    """The warning, [] for none, that a profile replaces others; ``files``: all of its name; the last is read."""
     if len(files) < 2:
         return []
     return [f"profile: {files[-1]}, in place of {listing(files[:-1])}"]
@@ -112,14 +117,14 @@ def _override_warning(files: Sequence[str]) -> list[str]:
 
 @dataclass
 class _Join:
-    """One run of the resolver: what it was given, and the problems that it finds."""
+    """One run of the resolver. Its steps set further attributes, which later steps read."""
 
     house: House
-    name: str
-    profile: Profile
-    site: Site
-    suites: Mapping[str, Sequence[str]]
-    findings: Findings
+    name: str  # of the profile
+    profile: Profile  # with the overrides
+    site: Site  # its own copy: the chosen runtime is written into it
+    suites: Mapping[str, Sequence[str]]  # by benchmark suite, the kinds of its prompts
+    findings: Findings  # problems found until now
 
     def run(self) -> ResolvedProfile:
         """The resolved profile. Raises DrafthouseError with all problems of the first step that finds any.
@@ -150,8 +155,13 @@ class _Join:
         return self._resolved_profile(fits)
 
     def _choose_from_catalogue(self) -> list[str]:
-        """Look up hardware, engine, target and draft by their names; return the note on a head named as target."""
-        house, profile, spec = self.house, self.profile, self.profile["speculation"]
+        """Look up hardware, engine, target and draft by their names; return the note on a head named as target.
+
+        Raises DrafthouseError with the names that the catalogue lacks.
+        """
+        house = self.house
+        profile = self.profile
+        spec = profile["speculation"]
         self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
         self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
         target = self._look_up_model("target", profile["target"])
@@ -185,12 +195,12 @@ class _Join:
         """Choose the engine's version, and its runtime: docker or process."""
         self.chosen = choose_engine(
             self.findings,
-            self.profile,
-            self.engine,
-            self.hardware,
-            self.site,
-            self.house.hashes,
-            self.target.get("images"),
+            profile=self.profile,
+            engine=self.engine,
+            hardware=self.hardware,
+            site=self.site,
+            hashes=self.house.hashes,
+            images=self.target.get("images"),
         )
         self.version = self.chosen.version
         # From here on the site holds the chosen runtime.
@@ -201,14 +211,14 @@ class _Join:
         """Check options and extra flags; return the method (None: a problem was added) and the flags' warnings."""
         spec = self.profile["speculation"]
         self.check = OptionCheck(
-            self.findings,
-            self.engine["name"],
-            self.version,
-            self.chosen.releases,
-            self.hardware,
-            spec["num_speculative_tokens"],
+            findings=self.findings,
+            engine=self.engine["name"],
+            version=self.version,
+            releases=self.chosen.releases,
+            hardware=self.hardware,
+            tokens=spec["num_speculative_tokens"],
         )
-        check_models(self.check, self.engine, self.target, self.draft, self.house.models)
+        check_models(self.check, engine=self.engine, target=self.target, draft=self.draft, models=self.house.models)
         given: object = self.profile.get("serve") or {}
         extra: object = []
         if isinstance(given, Mapping):
@@ -218,13 +228,22 @@ class _Join:
         lists = self.house.flags.get(self.engine["id"], {})
         self.extra, flag_notes = check_extra(self.findings, extra, self.engine, self.version, lists)
         method, self.method_options = check_method(
-            self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
+            self.check,
+            spec,
+            engine=self.engine,
+            serve=self.serve,
+            target=self.target,
+            draft=self.draft,
+            models=self.house.models,
         )
         self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         return method, flag_notes
 
     def _check_experiment(self) -> None:
-        """Compute the sizes on this hardware, and check whether the experiment can be measured with them."""
+        """Compute the sizes on this hardware, and check whether the experiment can be measured with them.
+
+        Sets ``slots``, the number of requests that a server works on at once.
+        """
         experiment = self.profile["experiment"]
         self.sizes = Sizes(
             engine=self.engine,
@@ -237,7 +256,14 @@ class _Join:
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             hosts=several_hosts.hosts_of(self.site),
         )
-        several_hosts.check(self.findings, self.site, self.sizes, self.engine, self.version, experiment)
+        several_hosts.check(
+            self.findings,
+            site=self.site,
+            sizes=self.sizes,
+            engine=self.engine,
+            version=self.version,
+            experiment=experiment,
+        )
         check_experiment(self.findings, experiment, self.suites)
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         slots = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
@@ -262,11 +288,15 @@ class _Join:
         self.warnings += supply_notes(self.remote_code, self._models())
 
     def _raise_problems(self) -> None:
+        """Raise DrafthouseError with all problems found until now, if there are any."""
         if self.findings.problems:
             raise DrafthouseError(self.findings.problems)
 
     def _look_up(self, path: str, table: Collection[str], key: str, broken: Mapping[str, list[Problem]]) -> None:
-        """Add problems if ``key``, the profile's value at ``path``, is no entry of ``table``, or a ``broken`` one."""
+        """Add problems if ``key``, the profile's value at ``path``, is no entry of ``table``.
+
+        ``broken``: by name, the problems of the user's own broken entries, which then are those of the profile.
+        """
         if key in broken:
             self.findings.problems += broken[key]
         elif key not in table:
@@ -275,7 +305,10 @@ class _Join:
             )
 
     def _look_up_model(self, path: str, word: str) -> str:
-        """The catalogue's name of the model ``word`` (a name, repository or folder); ``word`` itself if unknown."""
+        """The catalogue's name of the model ``word`` (a name, repository or folder), the profile's value at ``path``.
+
+        An unknown model is a problem, and ``word`` itself is returned.
+        """
         try:
             return model_named(word, self.house, f"{self.findings.file}: {path}")
         except DrafthouseError as error:
@@ -283,6 +316,7 @@ class _Join:
             return word
 
     def _model(self, key: str) -> CatalogModel:
+        """The catalogue's entry of a model, with its name."""
         return {"id": key, **self.house.models[key]}
 
     # --- the parts of a profile -----------------------------------------------------------------
@@ -290,11 +324,13 @@ class _Join:
     def _check_draft(self, method: CatalogMethod) -> list[str]:
         """Check that method, draft and target match; return warnings of a pair that may accept few drafts."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
-        check_tokens(self.findings, tokens, self.target, self.draft, self.builtin, method)
+        check_tokens(self.findings, tokens, target=self.target, draft=self.draft, builtin=self.builtin, method=method)
         self.sizes.check_devices(self.findings)
         warnings = [f"synthetic: {note}" for note in self._synthetic()]
         if self.draft:
-            warnings += check_pair(self.findings, self.target, self.draft, method, self.house.models)
+            warnings += check_pair(
+                self.findings, target=self.target, draft=self.draft, method=method, models=self.house.models
+            )
         return warnings
 
     def _warnings_of_engine(self) -> list[str]:
@@ -317,6 +353,7 @@ class _Join:
         return warnings
 
     def _models(self) -> list[CatalogModel]:
+        """The target and, if there is one, the draft."""
         if self.draft is None:
             return [self.target]
         return [self.target, self.draft]
@@ -355,6 +392,7 @@ class _Join:
         }
 
     def _parts(self) -> Parts:
+        """The checked parts from which the arms are built."""
         image = self.chosen.image
         if derived := self.chosen.derived:
             image = derived.name
@@ -388,7 +426,10 @@ class _Join:
             self.warnings += engine.config_warnings(config["data"])
 
     def _resolved_profile(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
-        engine, chosen, parts = self.engine, self.chosen, self.parts
+        """The result, from what the steps before have chosen and checked; ``fits``: the memory of each arm."""
+        engine = self.engine
+        chosen = self.chosen
+        parts = self.parts
         experiment = self._planned_experiment(fits)
         arms: dict[str, ResolvedArm] = {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms}
         weights = self._weights()
@@ -429,9 +470,7 @@ class _Join:
             "open_paths": open_paths(engine, self.version),
             "gateway": self._gateway(),
             "fleet": fleet.fleet_of(self.site),
-            "monitoring": monitoring.monitoring_of(
-                self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
-            ),
+            "monitoring": self._monitoring(),
             "expectation": self.sizes.expectation(
                 self.profile.get("expect"), users=experiment["concurrency"], one_pass=self.method.get("one_pass", False)
             ),
@@ -446,7 +485,19 @@ class _Join:
             "remote_code": self.remote_code,
         }
 
+    def _monitoring(self) -> Monitoring | None:
+        """The site's monitoring, which watches this profile; None if the site has none."""
+        return monitoring.monitoring_of(
+            self.site,
+            profile=self.name,
+            engine=self.engine,
+            arms=self.built,
+            gpu=self.hardware["kind"] == "gpu",
+            gateway=gateway_of(self.site),
+        )
+
     def _planned_experiment(self, fits: Mapping[str, Fit]) -> PlannedExperiment:
+        """The experiment with its steps; the profile's temperature has precedence over the target's."""
         return plan_experiment(
             self.profile["experiment"],
             fits,
@@ -471,6 +522,7 @@ class _Join:
         return {**self.draft, "path": self.parts.model_path(self.draft)}
 
     def _resolved_method(self) -> ResolvedMethod:
+        """The method, with the name of the lookup that runs beside it, if there is one."""
         return {
             "id": self.method["id"],
             "name": " and ".join(filter(None, [self.method["id"], self.parts.also])),
@@ -486,7 +538,10 @@ class _Join:
         return config and config["template"]
 
     def _hashes(self) -> dict[str, list[str]]:
-        """Hashes by ``name==version`` of the packages that the engine's environment names without a lock file."""
+        """Hashes by ``name==version`` of the packages that the engine's environment names without a lock file.
+
+        {} if Drafthouse installs no engine. A package without hashes in the catalogue is left out.
+        """
         install = self.chosen.install
         if not install or own_program(self.site):
             return {}

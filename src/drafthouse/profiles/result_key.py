@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
 T = TypeVar("T")
+#: Keys of a head's entry that only matter to an engine that is given the head as if it were the target.
 _HEAD_FORMAT_KEYS = ("speculators", "layout")
 
 
 def measured_key(resolved: ResolvedProfile, *more: object) -> str:
-    """A hash of all that can change a result, and of nothing else: not of price, title or notes, for example.
+    """16 hex digits that identify all that can change a result, and nothing else: not price, title or notes.
 
     ``more``: facts that the resolved profile does not have, such as those of the box.
     """
@@ -38,4 +39,5 @@ def measured_key(resolved: ResolvedProfile, *more: object) -> str:
 
 
 def _without(entry: Mapping[str, T], *names: str) -> dict[str, T]:
+    """A copy of the entry without the keys ``names``."""
     return {key: value for key, value in entry.items() if key not in names}

@@ -20,6 +20,7 @@ HARDWARE = Table(shape_of(HardwareEntry))
 MODELS = Table(shape_of(ModelEntry))
 GPUS = shape_of(Gpus)
 
+# The engines that Drafthouse knows are not part of the types: the dialect of an engine's counters is checked here.
 _DIALECT = Value(required=True, choices=tuple(DIALECTS))
 _METRICS = Map({**shape_of(Metrics).fields, "dialect": _DIALECT}, required=True)
 ENGINE = Map({**shape_of(EngineEntry).fields, "metrics": _METRICS})

@@ -1,7 +1,7 @@
-"""One model over several hosts: check the site's settings, group hosts into replicas, give each host its place. Pure.
+"""One model over several hosts: check the site's settings, group hosts into replicas, give each host its place.
 
-A replica is the group of hosts that serve one model. Its first host is the head, which has the API. The others are
-followers: they serve whichever arm the head serves.
+No function here contacts a host. A replica is the group of hosts that serve one model. Its first host is the head,
+which has the API. The others are followers: they serve whichever arm the head serves.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ SETTINGS: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Member:
-    """A host of the play; ``replica``: its replica's name, '' if the inventory gives none."""
+    """A host of the play."""
 
     name: str
-    replica: str = ""
+    replica: str = ""  # its replica's name; '' if the inventory gives none
 
 
 def hosts_of(site: Site) -> int:
@@ -83,11 +83,12 @@ def executor_of(site: Site) -> str:
 
 
 def _first_port(site: Site) -> int:
+    """The first of the ports at which the hosts of a replica meet."""
     return int(site.get("replica_port") or PORT)
 
 
 def group_ports(site: Site) -> list[str]:
-    """The ranges of TCP ports, as FIRST:LAST, at which the hosts of a replica listen for each other."""
+    """The ranges of TCP ports, FIRST:LAST, at which the hosts of a replica listen for each other; [] for one host."""
     if hosts_of(site) == 1:
         return []
     first = _first_port(site)
@@ -103,22 +104,27 @@ def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
 
 
 def site_problems(site: Site) -> list[Problem]:
-    """The problems of a site's settings for several hosts, as far as they need no profile."""
+    """The first problem of a site's settings for several hosts, as far as it needs no profile; [] for none."""
     if executor_of(site) != "ray" and "ray_address" in site:
-        found, needed = f"a Ray cluster with the executor {executor_of(site)}", "Ray as the executor"
-        return [Problem("invalid-setting", found, needed, "set drafthouse_executor: ray", "site.ray_address")]
+        found = f"a Ray cluster with the executor {executor_of(site)}"
+        do = "set drafthouse_executor: ray"
+        return [Problem("invalid-setting", found, "Ray as the executor", do, "site.ray_address")]
     if hosts_of(site) == 1:
         if executor_of(site) != "ray":
             return []
-        found, do = "Ray for a model on one host", "remove it, or set drafthouse_hosts_per_replica"
+        found = "Ray for a model on one host"
+        do = "remove it, or set drafthouse_hosts_per_replica"
         return [Problem("invalid-setting", found, "several hosts per replica", do, "site.executor")]
     if "fleet" in site:
-        found, do = "drafthouse_fleet as well", "use an inventory for each: replicas behind a front have one host each"
+        found = "drafthouse_fleet as well"
+        do = "use an inventory for each: replicas behind a front have one host each"
         return [Problem("invalid-setting", found, "one of the two", do, "site.hosts_per_replica")]
     if "private_subnet" not in site:
-        found, do = "several hosts per replica, but no private subnet", "set drafthouse_private_subnet: 10.77.0.0/24"
+        found = "several hosts per replica, but no private subnet"
+        do = "set drafthouse_private_subnet: 10.77.0.0/24"
     elif subnet_of(site) is None:
-        found, do = f"'{site['private_subnet']}'", "write it like 10.77.0.0/24"
+        found = f"'{site['private_subnet']}'"
+        do = "write it like 10.77.0.0/24"
     else:
         return []
     needed = "the IPv4 network that connects the hosts of a replica: their traffic on it is unauthenticated"
@@ -126,13 +132,23 @@ def site_problems(site: Site) -> list[Problem]:
 
 
 def check(
-    findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str, experiment: ExperimentWishes
+    findings: Findings,
+    *,
+    site: Site,
+    sizes: Sizes,
+    engine: CatalogEngine,
+    version: str,
+    experiment: ExperimentWishes,
 ) -> None:
-    """Add to ``findings`` why the profile's model cannot be served and measured over the site's hosts."""
+    """Add to ``findings`` why the profile's model cannot be served and measured over the site's hosts.
+
+    ``version``: the engine's. Nothing is added for one host.
+    """
     hosts = sizes.hosts
     if hosts == 1:
         return
-    since, name = engine_of(engine["id"]).spans_hosts_since, engine["name"]
+    since = engine_of(engine["id"]).spans_hosts_since
+    name = engine["name"]
     needed = f"an engine that serves one model over {hosts} hosts"
     if not since:
         do = "choose a profile of vLLM, or leave drafthouse_hosts_per_replica out: each host then serves by itself"
@@ -150,7 +166,7 @@ def check(
     if experiment.get("schedule") == "interleaved":
         needed = "arms in turn: a host can follow only one server"
         findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")
-    # Several copies are spread over the hosts as a whole; a single one is split over them by its devices.
+    # Several copies are shared out to the hosts as whole models; a single copy is split over them by its devices.
     divided = sizes.copies if sizes.copies > 1 else sizes.devices
     if divided % hosts or sizes.used // hosts > sizes.hardware["devices"]:
         found = f"{count(sizes.devices, 'device')} for each of {count(sizes.copies, 'model')}, over {hosts} hosts"
@@ -161,11 +177,12 @@ def check(
 
 def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str) -> None:
     """Add to ``findings`` why the site's executor cannot start the engine's workers."""
-    name, do = executor_of(site), "leave drafthouse_executor out"
+    name = executor_of(site)
+    do = "leave drafthouse_executor out"
     executor = engine_of(engine["id"]).executors.get(name)
     if executor is None:
-        found, needed = f"{name}, for {engine['name']}", "an executor of this engine"
-        findings.add("several-hosts-unsupported", "site.executor", found, needed, do)
+        found = f"{name}, for {engine['name']}"
+        findings.add("several-hosts-unsupported", "site.executor", found, "an executor of this engine", do)
     elif as_version(version) < as_version(executor.since):
         found = f"{engine['name']} {version} with the executor {name}"
         needed = f"{executor.since} or newer, which has been run with {', '.join(executor.packages)}"
@@ -175,7 +192,8 @@ def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: Catalo
         needed = "an environment made by Drafthouse, which has both"
         findings.add("several-hosts-unsupported", "site.engine_program", found, needed, do)
     if sizes.copies > 1:
-        found, needed = f"{sizes.copies} copies with the executor {name}", "one model, split over all hosts"
+        found = f"{sizes.copies} copies with the executor {name}"
+        needed = "one model, split over all hosts"
         do = f"{do}: each host then serves its own copies"
         findings.add("several-hosts-unsupported", f"serve.{engine.get('copies_option')}", found, needed, do)
 
@@ -209,7 +227,7 @@ def program(site: Site) -> str:
 
 
 def _command_of(site: Site, span: Span, verb: str) -> list[str]:
-    """The beginning of a command of `together.py`; ``verb`` is lead or follow."""
+    """The beginning of a command of `together.py` on a host; ``verb`` is lead or follow."""
     options = ["--address", span["addresses"][span["rank"]], "--port", str(_first_port(site))]
     return [f"{site['home']}/venv/bin/python", program(site), verb, *options]
 
@@ -217,7 +235,7 @@ def _command_of(site: Site, span: Span, verb: str) -> list[str]:
 def lead_command(site: Site) -> list[str]:
     """The command in front of a head's engine command; serve.sh puts its own path and ``--`` between them.
 
-    Both arms have the same, as they differ in speculation only.
+    Both arms have the same command, because it names only the hosts.
     """
     span = site["span"]
     return [*_command_of(site, span, "lead"), "--members", ",".join(span["addresses"])]
@@ -236,9 +254,10 @@ def follow_script(site: Site, arms: Mapping[str, str]) -> str:
 
 
 def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
-    """The hosts of each replica by its name, the head first. Raises DrafthouseError for too few or too many hosts.
+    """The hosts of each replica by its name, the head first; each must have ``hosts`` hosts.
 
-    Hosts without a replica's name are grouped in the inventory's order; the group is named after its first host.
+    Hosts without a replica's name are grouped in the inventory's order; the group is named after its first host. Raises
+    DrafthouseError for a replica with fewer or more hosts.
     """
     hosts_by_replica: dict[str, list[str]] = {}
     unnamed = []
@@ -261,13 +280,17 @@ def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
 
 
 def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[Problem]:
-    """A problem for each value in which a host differs from its head; ``values``: by host, head first, then by name."""
+    """A problem for each value in which a host differs from its head.
+
+    ``values``: by host, the head first, then by the value's name. A missing value counts as ''.
+    """
     head, *followers = values
     problems = []
     for host in followers:
         # The head's names in their order, then the names that only the other host has.
         for name in dict.fromkeys([*values[head], *values[host]]):
-            head_value, follower_value = values[head].get(name, ""), values[host].get(name, "")
+            head_value = values[head].get(name, "")
+            follower_value = values[host].get(name, "")
             if follower_value != head_value:
                 difference = f"{name}: {head_value or 'nothing'} on {head}, {follower_value or 'nothing'} on {host}"
                 do = f"make {host} like {head}, or let each serve by itself (drafthouse_hosts_per_replica: 1)"
@@ -278,9 +301,10 @@ def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[P
 def spans(
     members: Mapping[str, list[str]], addresses: Mapping[str, Mapping[str, str]], infiniband: Mapping[str, list[str]]
 ) -> dict[str, Span]:
-    """Each host's place by its name. ``addresses``: by host, its addresses in the subnet and their interfaces.
+    """Each host's place by its name.
 
-    ``members`` is what `replicas` returns. Raises DrafthouseError for a host without exactly one such address.
+    ``members``: what `replicas` returns. ``addresses``: by host, the interface of each of its addresses in the subnet.
+    ``infiniband``: by host, its adapters. Raises DrafthouseError for a host without exactly one such address.
     """
     problems = []
     for replica, names in members.items():

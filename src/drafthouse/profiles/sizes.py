@@ -1,4 +1,4 @@
-"""Sizes of a profile on its hardware: devices, context and memory of each arm, and the expected speed-up. Pure."""
+"""Sizes of a profile on its hardware: devices, context and memory of each arm, and the expected speed-up."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Expectation
     from drafthouse.profiles.resolved_types import ExpectedSpeed, Fit, Hardware
 
+#: Keys of an engine's entry whose value is the name of an option.
 _OptionKey = Literal["context_option", "sequences_option", "share_option", "devices_option", "copies_option"]
 
 
@@ -101,7 +102,10 @@ class Sizes:
         return int(self.engine.get("shared_memory_mib", 0)) * MIB
 
     def fit(self, arm: str) -> Fit:
-        """The memory that an arm takes on one device, with the longest context that the engine would choose."""
+        """The memory that an arm takes on one device.
+
+        The context is the served one; where the profile says "fit" and that is too long, the longest one that fits.
+        """
         engine = self.engine
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
@@ -111,9 +115,13 @@ class Sizes:
         elif engine["reserves"] == "share_of_free":
             cache_share = share
         devices = max(1, self.devices)
-        draft, builtin, drafted = None, None, 0
+        draft: ModelEntry | None = None
+        builtin: BuiltinHead | None = None
+        drafted = 0
         if arm == "speculative":
-            draft, builtin, drafted = self.draft, self.builtin, self.tokens
+            draft = self.draft
+            builtin = self.builtin
+            drafted = self.tokens
         fit_with = partial(
             fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
@@ -148,17 +156,17 @@ class Sizes:
         self._check_shared_memory(findings, fits)
 
     def _check_contexts(self, findings: Findings) -> None:
-        """Add a problem if the context exceeds the model's limit, or the draft's context exceeds the served one."""
-        context, where = self.context, f"serve.{self.engine['context_option']}"
+        """Add problems of a context beyond the model's limit, and of a draft's beyond its own or the served one."""
+        context = self.context
+        option = self.engine["context_option"]
         if context > self.target["context"]:
             findings.add(
                 "context-too-long",
-                where,
+                f"serve.{option}",
                 f"{context} tokens",
                 f"{self.target['context']} or fewer: the model's limit",
                 "choose a shorter context",
             )
-        option = self.engine["context_option"]
         draft_context = int(self.method_options.get(option, 0))
         limit = context
         if self.draft:
@@ -218,7 +226,9 @@ class Sizes:
         """Add a problem if CPU and GPU share a memory, and an arm takes a part of it that the system needs."""
         system = self.hardware.get("system_mib", 0) * MIB
         fit = max(fits.values(), key=self._taken)
-        limit, taken = fit["memory"] - system, self._taken(fit)
+        limit = fit["memory"] - system
+        taken = self._taken(fit)
+        # An arm that does not fit at all has a problem already (`_check_memory`).
         if not system or fit["left"] < 0 or taken <= limit:
             return
         # The engine's share applies to all memory, or to what weights and overhead leave.
@@ -226,10 +236,12 @@ class Sizes:
         if self.engine["reserves"] == "share_of_free":
             outside_share = _bytes_beside_the_cache(fit)
         largest_share = int(100 * (limit - outside_share) / (fit["memory"] - outside_share)) / 100
-        option, do = self.engine["context_option"], "make it smaller"
+        option = self.engine["context_option"]
+        do = "make it smaller"
         share = self.engine.get("share_option")
         if share and self.engine["reserves"] != "needed":
-            option, do = share, f"set it to {largest_share:.2f} or less"
+            option = share
+            do = f"set it to {largest_share:.2f} or less"
         findings.add(
             "gpu-memory-too-small",
             f"serve.{option}",
@@ -246,7 +258,10 @@ class Sizes:
         return fit["reserved"]
 
     def check_devices(self, findings: Findings) -> None:
-        """Check the tensor-parallel sizes: each device gets whole attention heads; the draft is on one or all."""
+        """Add problems of the tensor-parallel sizes.
+
+        Each device gets whole attention heads, unless the engine splits by layers. The draft is on one device or all.
+        """
         devices = self.devices
         where = f"serve.{self.engine.get('devices_option')}"
         if devices < 1 or (self.target["heads"] % devices and not self.engine.get("layer_split")):
@@ -273,15 +288,13 @@ class Sizes:
     def expectation(self, expect: Expectation | None, *, users: int, one_pass: bool) -> ExpectedSpeed:
         """The speed-up for ``users`` at once, from the assumed acceptance; ``expect`` None: no estimate.
 
-        ``one_pass``: True if one pass of the draft yields all K tokens.
+        ``one_pass``: True if one pass of the draft yields all K tokens. Where the engine's entry has costs of drafted
+        tokens that were measured on this GPU, they decide; otherwise the cost model of `expected_speed` does.
         """
         k = self.tokens
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices_in_parallel
-        read, draft_read = read_for_a_token(self.target), 0
-        if self.draft:
-            draft_read = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
-        elif self.builtin:
-            draft_read = read_for_a_draft(self.target, self.builtin)
+        read = read_for_a_token(self.target)
+        draft_read = self._bytes_per_draft()
         tokens_per_pass = k if one_pass else 1
         expected: ExpectedSpeed = {
             "bandwidth_bytes_s": bandwidth,
@@ -300,7 +313,8 @@ class Sizes:
         }
         if expect:
             acceptance = expect["acceptance"]
-            expected["acceptance"], expected["acceptance_source"] = acceptance, expect["source"]
+            expected["acceptance"] = acceptance
+            expected["acceptance_source"] = expect["source"]
             length = mean_acceptance_length(acceptance, k)
             if costs := self._draft_token_costs():
                 # These costs were measured for one user, so the estimate is for one user only.
@@ -315,6 +329,14 @@ class Sizes:
                 self._expect_by_load(expected, acceptance, length, draft_read, one_pass=one_pass)
         return expected
 
+    def _bytes_per_draft(self) -> int:
+        """Bytes that a pass of the draft or of the built-in head reads; 0 without either, as a lookup reads none."""
+        if self.draft:
+            return int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
+        if self.builtin:
+            return read_for_a_draft(self.target, self.builtin)
+        return 0
+
     def _draft_token_costs(self) -> list[float]:
         """The cost of a drafted token on this GPU, in target steps: median, least, most; [] if not measured."""
         capability = self.hardware.get("compute_capability", "")
@@ -324,31 +346,52 @@ class Sizes:
     def _expect_by_load(
         self, expected: ExpectedSpeed, acceptance: float, length: float, read: int, *, one_pass: bool
     ) -> None:
-        """Fill in ``expected`` by the cost model; ``length``: acceptance length, ``read``: bytes per drafted token."""
-        target, users, k = self._target(expected["bandwidth_bytes_s"]), expected["users"], self.tokens
+        """Fill in ``expected`` by the cost model; ``length``: acceptance length, ``read``: bytes per pass of the draft.
+
+        `until` stays None if the peak of the hardware is unknown.
+        """
+        target = self._target(expected["bandwidth_bytes_s"])
+        users = expected["users"]
+        k = self.tokens
         drafting = Drafting(0)
         if read:
             step = self.engine.get("draft_step", {})
-            drafting = Drafting(read, step.get("ms", 0.0) / 1000, step.get("share", 0.0), one_pass)
+            drafting = Drafting(
+                read=read, seconds=step.get("ms", 0.0) / 1000, share=step.get("share", 0.0), one_pass=one_pass
+            )
         gain = target.speedup(drafting, users, k, length)
-        expected["speedup"], expected["low"], expected["high"] = gain, gain * (1 - REACH), gain * (1 + REACH)
+        expected["speedup"] = gain
+        expected["low"] = gain * (1 - REACH)
+        expected["high"] = gain * (1 + REACH)
         most = most_tokens(self.draft, self.builtin) or MOST_TOKENS
         expected["best_tokens"] = target.best_tokens(drafting, users, acceptance, most)
         if target.peak:
             expected["until"] = target.pays_until(drafting, k, length)
 
     def _target(self, bandwidth: float) -> Target:
-        """The target for the cost model; the bytes in experts follow from those that one token does not read."""
-        read, whole = read_for_a_token(self.target), self.target["weight_bytes"] - head_weight_bytes(self.target)
+        """The target for the cost model; ``bandwidth`` in bytes/s.
+
+        The bytes in experts follow from those that one token does not read.
+        """
+        read = read_for_a_token(self.target)
+        whole = self.target["weight_bytes"] - head_weight_bytes(self.target)
+        # The active parameters: as large a part of all as the bytes that a token reads.
         parameters = self.target["parameters"] * min(1.0, read / whole)
         peak = self.hardware.get("tflops", 0) * 1e12 * self.devices_in_parallel
         experts = self.target.get("experts")
         if experts is None or read >= whole:
-            return Target(read, parameters, bandwidth, peak)
+            return Target(rest=read, parameters=parameters, bandwidth=bandwidth, peak=peak)
         # A token leaves the fraction 1 - used/of of the experts' bytes unread.
-        used, of = experts["used"], experts["of"]
-        in_experts = int((whole - read) / (1 - used / of))
-        return Target(whole - in_experts, parameters, bandwidth, peak, in_experts, used, of)
+        in_experts = int((whole - read) / (1 - experts["used"] / experts["of"]))
+        return Target(
+            rest=whole - in_experts,
+            parameters=parameters,
+            bandwidth=bandwidth,
+            peak=peak,
+            experts=in_experts,
+            used=experts["used"],
+            of=experts["of"],
+        )
 
 
 def _bytes_beside_the_cache(fit: Fit) -> int:

@@ -17,7 +17,9 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
     """An arm's settings by name.
 
     A name is a flag as it is written, ``<flag> <key>`` for a key of a flag's JSON, ``environment <name>`` for a
-    variable, or ``<file> <key>`` for a key of the engine's YAML. The value of a switch is ``on``.
+    variable, or ``<file> <key>`` for a key of the engine's YAML. Besides, ``command`` has the words before the flags,
+    and ``model`` a word that is no flag, the model's path. The value of a switch is ``on``; values in JSON and YAML are
+    written as JSON.
     """
     settings: dict[str, str] = {"command": shell_words(arm["command"])}
     for words in arm["flags"]:

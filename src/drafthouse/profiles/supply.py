@@ -1,4 +1,4 @@
-"""Supply chain of a profile: which weights to put on the box, which are refused, and warnings of code in them. Pure."""
+"""Supply chain of a profile: which weights to put on the box, which are refused, and warnings of code in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 
 def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
     """Refuse pickled weights among the patterns of a catalogue entry; the download checks the hub's own list."""
-    patterns, allowed = [model.get("file") or ""], []
+    patterns = [model.get("file") or ""]
+    allowed: list[str] = []
     if hub := model["source"].get("hub"):
         patterns += hub.get("allow") or ()
     if pickle := model.get("allow_pickle"):
@@ -79,13 +80,14 @@ def weight_items(
     path_of: Callable[[ModelEntry], str],
     heads: Mapping[str, BuiltinHead],
 ) -> list[WeightItem]:
-    """The weights to put on the box for the ``wanted`` names of ``models``, each after those it is derived from.
+    """The weights to put on the box for the ``wanted`` names of ``models``, each once, after those it is derived from.
 
     ``path_of`` returns a model's path on the box. ``heads``: by model, the built-in head that drafts.
     """
     ordered: dict[str, WeightItem] = {}
 
     def add(key: str) -> None:
+        """Add a model's weights to ``ordered``, after those that they are derived from; those there stay in place."""
         model = models[key]
         derived = model["source"].get("derived")
         if derived:

@@ -1,4 +1,4 @@
-"""Numbers of tokens as people write them: 8192, 32k, or a word that leaves the number to the engine. Pure."""
+"""Numbers of tokens as people write them: 8192, 32k, or a word that leaves the number to the engine."""
 
 from __future__ import annotations
 

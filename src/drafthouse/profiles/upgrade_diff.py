@@ -1,7 +1,7 @@
-"""An upgrade of an engine: what changes between the two versions, and which of them to keep. Pure.
+"""An upgrade of an engine: what changes between the two versions, and which of them to keep.
 
-The catalogue (which version has which option, and its spelling) shows what could matter to a profile. The two rendered
-profiles show what does.
+No function here reads a file or calls a program. The catalogue (which version has which option, and its spelling) shows
+what could matter to a profile. The two rendered profiles show what does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from ..core.versions import spelled, supports
 from .started import settings_of
 
 if TYPE_CHECKING:
-    from drafthouse.engines.entry_types import EngineEntry, Spelling, Versioned
-    from drafthouse.profiles.profile_types import Profile
+    from drafthouse.engines.entry_types import EngineEntry, Method, Spelling, Versioned
+    from drafthouse.profiles.profile_types import Profile, Speculation
     from drafthouse.profiles.resolved_types import ResolvedEngine, ResolvedProfile
 
+#: Which version to keep.
 NEW, OLD = "new", "old"
+#: What stands in a table for something that a version does not have.
 NOTHING = "-"
 # A result that is worse by more than this fraction is a regression.
 THRESHOLD = 0.05
@@ -28,28 +30,25 @@ THRESHOLD = 0.05
 
 @dataclass(frozen=True)
 class Change:
-    """A difference between the versions; ``old`` or ``new`` is NOTHING if that version does not have it.
+    """A difference between the versions."""
 
-    ``used``: True if the profile uses it. ``why``: the catalogue's reason, '' if it has none.
-    """
-
-    what: str
-    old: str
-    new: str
-    used: bool = True
-    why: str = ""
+    what: str  # name of the option, method or setting
+    old: str  # its spelling or value in the old version; NOTHING if that does not have it
+    new: str  # the same of the new version
+    used: bool = True  # by the profile
+    why: str = ""  # the catalogue's reason; '' if it has none
 
 
 @dataclass(frozen=True)
 class Entry:
     """An option, choice, method or setting in the catalogue: the versions that have it, and how they spell it."""
 
-    what: str
-    bounds: Versioned
-    word: str
-    spellings: Sequence[Spelling] = ()
-    used: bool = False
-    reason: str = ""
+    what: str  # its name, for the table
+    bounds: Versioned  # the versions that have it
+    word: str  # its spelling where ``spellings`` has no other
+    spellings: Sequence[Spelling] = ()  # other spellings, by versions
+    used: bool = False  # by the profile
+    reason: str = ""  # why some versions lack it; '' if the catalogue does not say
 
     def at(self, version: str) -> str:
         """The spelling in ``version``; NOTHING if that version does not have it."""
@@ -65,34 +64,49 @@ def catalogue_changes(engine: EngineEntry, profile: Profile, old: str, new: str)
     """The differences between two versions in the engine's entry; those that ``profile`` uses come first."""
     changes = []
     for entry in _entries(engine, profile):
-        before, after = entry.at(old), entry.at(new)
+        before = entry.at(old)
+        after = entry.at(new)
         if before != after:
             changes.append(Change(entry.what, before, after, entry.used, entry.reason))
     return sorted(changes, key=lambda change: not change.used)
 
 
 def _entries(engine: EngineEntry, profile: Profile) -> Iterator[Entry]:
-    """Yield all that an engine's entry limits to versions; ``used`` if the profile has it."""
-    serve, speculation = profile.get("serve") or {}, profile["speculation"]
+    """Yield all that an engine's entry limits to versions: options, choices, methods and settings always given."""
+    serve = profile.get("serve") or {}
+    speculation = profile["speculation"]
     for key, option in engine["options"].items():
         default_name = option.get("flag") or option.get("yaml") or option.get("environment") or key
-        yield Entry(key, option, str(default_name), option.get("spelled", ()), key in serve)
+        yield Entry(key, option, str(default_name), option.get("spelled", ()), used=key in serve)
         for value, choice in (option.get("choices") or {}).items():
-            used = serve.get(key) == value
-            yield Entry(f"{key}: {value}", choice, str(value), choice.get("spelled", ()), used)
+            is_chosen = serve.get(key) == value
+            yield Entry(f"{key}: {value}", choice, str(value), choice.get("spelled", ()), used=is_chosen)
     for name, method in engine["methods"].items():
-        used, spelled_names = name == speculation["method"], method.get("spelled") or {}
-        reason = method.get("reason", "")
-        yield Entry(f"method {name}", method, method.get("value", name), spelled_names.get("value", ()), used, reason)
-        for key, default_name in method["names"].items():
-            yield Entry(f"{name}: {key}", method, default_name, spelled_names.get(key, ()), used, reason)
-        for key, setting in (method.get("options") or {}).items():
-            is_set = used and key in (speculation.get("options") or {})
-            spellings, reason = setting.get("spelled", ()), setting.get("reason", "")
-            yield Entry(f"{name}: {key}", _bounds(setting, method), setting["name"], spellings, is_set, reason)
+        yield from _method_entries(name, method, speculation)
     always = engine["launch"].get("config", {}).get("always", {})
     for key, entry in always.items():
-        yield Entry(f"always {key}", entry, f"{key}: {json.dumps(entry['value'])}", (), used=True)
+        yield Entry(f"always {key}", entry, f"{key}: {json.dumps(entry['value'])}", used=True)
+
+
+def _method_entries(name: str, method: Method, speculation: Speculation) -> Iterator[Entry]:
+    """Yield a method, the names of its draft and K, and its options; the profile may use another method."""
+    is_used = name == speculation["method"]
+    spelled_names = method.get("spelled") or {}
+    reason = method.get("reason", "")
+    word = method.get("value", name)
+    yield Entry(f"method {name}", method, word, spelled_names.get("value", ()), used=is_used, reason=reason)
+    for key, default_name in method["names"].items():
+        spellings = spelled_names.get(key, ())
+        yield Entry(f"{name}: {key}", method, default_name, spellings, used=is_used, reason=reason)
+    for key, setting in (method.get("options") or {}).items():
+        yield Entry(
+            f"{name}: {key}",
+            _bounds(setting, method),
+            setting["name"],
+            setting.get("spelled", ()),
+            used=is_used and key in (speculation.get("options") or {}),
+            reason=setting.get("reason", ""),
+        )
 
 
 def _bounds(entry: Versioned, above: Versioned) -> Versioned:
@@ -111,7 +125,10 @@ def _bounds(entry: Versioned, above: Versioned) -> Versioned:
 
 
 def rendered_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[Change]:
-    """The differences between two resolved profiles on the box: engine, commands, environment, configuration."""
+    """The differences between two resolved profiles on the box: engine, then commands, environment, configuration.
+
+    A change of only some arms names the first of them. Arms that only one of the profiles has are left out.
+    """
     # A change that both arms have is listed once.
     arms_by_change: dict[tuple[str, str, str], list[str]] = {}
     for arm in new["arms"]:
@@ -144,8 +161,9 @@ def _engine_parts(engine: ResolvedEngine) -> dict[str, str]:
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield name, old value and new value (NOTHING if missing) of each difference."""
-    for name in dict.fromkeys([*old, *new]):
-        before, after = old.get(name, NOTHING), new.get(name, NOTHING)
+    for name in dict.fromkeys([*old, *new]):  # each name once, the old ones first
+        before = old.get(name, NOTHING)
+        after = new.get(name, NOTHING)
         if before != after:
             yield name, before, after
 
@@ -173,6 +191,7 @@ def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], ca
 
 
 def _with_why(change: Change) -> str:
+    """The new value, with the catalogue's reason in parentheses if there is one."""
     return f"{change.new} ({change.why})" if change.why else change.new
 
 
@@ -181,18 +200,19 @@ def _with_why(change: Change) -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """The version to keep (NEW or OLD) and the reasons; ``judged`` is False if the measurements cannot tell."""
+    """The version to keep, and why."""
 
-    keep: str
-    why: tuple[str, ...]
-    judged: bool = True
+    keep: str  # NEW or OLD
+    why: tuple[str, ...]  # reasons, as text for people
+    judged: bool = True  # False if the measurements cannot tell which is better
 
 
 def decide(comparison: Mapping[str, Any], subject: str = "version") -> Decision:
-    """Decide which version to keep, from the comparison of a report of the old version (A) and one of the new (B).
+    """The version to keep, from the comparison of a report of the old version (A) and one of the new (B).
 
-    The new version is kept unless it is clearly worse, or a result of the old version cannot be judged in the new one.
-    Without a measurable difference it is kept, too. ``subject``: the word for "version" in the reasons.
+    The old version is kept, in this order: if the two cannot be compared; if the new one is clearly worse; if a result
+    of the old one cannot be judged in the new one; if nothing has enough prompts to be judged. Otherwise the new
+    version is kept, also without a measurable difference. ``subject``: the word for "version" in the reasons.
     """
     for reasons, summary, judged in (
         (comparison["against"], "the two cannot be compared", False),

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
 
+#: What the watchdog does if speculation does not pay: only say so, or restart the engine without it.
 REPORT, RESTART = "report", "restart"
-#: Seconds: between two samples; for running requests to end; until a change is tried again; until it is dropped.
-EVERY_S, DRAIN_S, AGAIN_S, PATIENCE_S = 5.0, 120.0, 300.0, 7200.0
+EVERY_S = 5.0  # seconds between two samples
+DRAIN_S = 120.0  # seconds for running requests to end
+AGAIN_S = 300.0  # seconds until a change that found no idle moment is tried again; doubled each time
+PATIENCE_S = 7200.0  # seconds without an idle moment after which a change is dropped
 
 
 def hold_s(site: Site, ready_timeout_s: float) -> int:

@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
     from drafthouse.prompts.suite_types import Kind, Suite
 
-ROOT, WORK = places.ROOT, places.WORK
+ROOT = places.ROOT
+WORK = places.WORK
+#: The inventory's variable that names the user's own folders of profiles.
 _FOLDERS_VARIABLE = "drafthouse_profiles_dir"
 _CORRECT_NAME = "correct it, or take it out (docs/inventories.md lists them)"
+#: A line of a YAML or INI file that sets that variable.
 _MENTIONS_FOLDERS = re.compile(rf"(?m)^\s*{_FOLDERS_VARIABLE}\s*[:=]")
 #: The defaults of a site: the engine runs as a process below the user's home, and the host is not changed.
 DEFAULTS: dict[str, object] = {
@@ -71,7 +74,7 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
     site: dict[str, object] = {}
     for key in SITE.fields:
         value = variables.get(f"drafthouse_{key}")
-        if value is None or key == "runtime_asked":
+        if value is None or key == "runtime_asked":  # the command line alone sets runtime_asked
             continue
         if key in ("home", "models_dir") and isinstance(value, str) and not value.startswith("~/"):
             value = str(root / value)  # an absolute path replaces the root
@@ -80,6 +83,7 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
         elif key in ("port", "gateway_port", "hosts_per_replica", "replica_port"):
             value = _whole_number(value)
         elif key in ("gateway", "manage_host", "offline"):
+            # On a command line (-e) a switch is a text. Any other value stays, for the site's check.
             value = {"true": True, "false": False}.get(str(value).lower(), value)
         elif key == "gpus" and not (value := _gpu_list(value)):
             continue
@@ -109,7 +113,8 @@ def _name_problems(variables: Unchecked) -> Iterator[Problem]:
 def role_settings(root: Path = ROOT) -> dict[str, str]:
     """The role of each role's setting that an inventory may set as `drafthouse_<name>`, by the setting's name.
 
-    These are the roles' defaults that no playbook and no other role sets. An installed collection has none.
+    These are the roles' defaults that no playbook and no other role sets; both are read from the files, as text. An
+    installed collection has none.
     """
     tasks = [*root.glob("site.yml"), *root.glob("playbooks/tasks/*.yml"), *root.glob("roles/*/tasks/*.yml")]
     set_by_tasks: set[str] = set()
@@ -152,10 +157,14 @@ def _whole_number(value: object) -> object:
 def resolved_profile(
     name: str, site: Unchecked, overrides: Unchecked | None = None, root: Path = ROOT
 ) -> ResolvedProfile:
-    """The resolved profile with its suites and rendered files. Raises DrafthouseError with all problems."""
+    """The resolved profile with its suites, rendered files and pins. Raises DrafthouseError with all problems.
+
+    ``site``: an inventory's settings. ``overrides``: values that replace the profile's for one run; None for none.
+    """
     house = load_house(root, own_folders(site))
     with _naming_file(house.file(name)):
         suites = _suites_of(_named_suites(house, name, overrides), root)
+    # All shipped suites can be suggested; only the suites that the profile names are read.
     kinds_by_suite: dict[str, Sequence[str]] = dict.fromkeys(_shipped_suites(root), ())
     for suite, data in suites.items():
         kinds_by_suite[suite] = list(data["kinds"])
@@ -186,7 +195,10 @@ def own_folders(site: Unchecked) -> list[str]:
 
 
 def house_for(inventory: str | None = None, root: Path = ROOT) -> House:
-    """The catalogue and all profiles, with the user's folders that ``inventory`` names; None: that any one names."""
+    """The catalogue and all profiles, with the user's folders that ``inventory`` names.
+
+    None for it: with those that any inventory below `inventory/` names.
+    """
     if inventory is not None:
         return load_house(root, _folders_named_in(inventory_path(inventory, root)))
     return load_house(root, every_own_folder(root))
@@ -207,7 +219,10 @@ def every_own_folder(root: Path = ROOT) -> list[str]:
 
 
 def _folders_named_in(inventory: Path) -> list[str]:
-    """The user's folders that an inventory names; Ansible reads the inventory only if a file mentions them."""
+    """The user's folders that an inventory names.
+
+    Ansible, which takes half a second to load, reads the inventory only if one of its files mentions the variable.
+    """
     from .inventory_variables import variables_on  # noqa: PLC0415 (only where a file names a folder)
 
     files = [path for path in (inventory, *inventory.rglob("*")) if path.is_file()]
@@ -244,7 +259,10 @@ def _shipped_suites(root: Path) -> set[str]:
 
 
 def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
-    """Every suite of `benchmarks/` by name, and the suite files among ``more`` by their paths."""
+    """Every suite of `benchmarks/` by name, and the suite files among ``more`` by their paths.
+
+    A word of ``more`` is a path if it has a suffix, such as `.yml`; other words are names of suites, read anyway.
+    """
     names = _shipped_suites(root).union(name for name in more if Path(name).suffix)
     return {name: load_suite(name, root / "benchmarks") for name in sorted(names)}
 
@@ -306,13 +324,15 @@ def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
     output length, because an answer that is cut off cannot be judged.
     """
     experiment = resolved["experiment"]
-    counts, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
+    counts = experiment["prompts_per_kind"]
+    most_tokens = experiment["max_output_tokens"]
     declared = experiment["kinds"] or list(suite["kinds"])
     kinds: dict[str, Kind] = {}
     for name, kind in suite["kinds"].items():
-        output_tokens, count = kind["output_tokens"], counts.get("others")
-        if tokens and not _has_gate(kind):
-            output_tokens = min(output_tokens, tokens)
+        output_tokens = kind["output_tokens"]
+        if most_tokens and not _has_gate(kind):
+            output_tokens = min(output_tokens, most_tokens)
+        count = counts.get("others")  # None: all prompts of the kind
         if name in declared:
             count = counts.get("declared")
         kinds[name] = {**kind, "output_tokens": output_tokens, "prompts": kind["prompts"][:count]}
@@ -322,11 +342,12 @@ def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
 
 
 def _has_gate(kind: Kind) -> bool:
+    """True if the answers to some prompts of a kind are judged."""
     return any(gate_of(with_kind_fields(kind, prompt)) for prompt in kind["prompts"])
 
 
 def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[str]:
-    """The suites that the overrides or else the profile name, before anything else of them is checked."""
+    """The suites that the overrides or else the profile name; both may have any shape, as nothing is checked yet."""
     layers: list[Unchecked] = [overrides or {}, house.profiles.get(name, {})]
     for layer in layers:
         experiment = layer.get("experiment")
@@ -336,17 +357,21 @@ def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[
 
 
 def inventory_path(name: str, root: Path = ROOT) -> Path:
-    """The path of an inventory: a name below inventory/, a path, or Ansible's `host,`. Raises DrafthouseError."""
+    """The path of an inventory: a name below inventory/, or a path. Raises DrafthouseError if it does not exist.
+
+    Ansible's list of hosts (`host,`) is no path and stays as it is.
+    """
     if "," in name:
         return Path(name)
-    path, user_path = root / "inventory" / name, Path(name).expanduser()
+    path = root / "inventory" / name
+    user_path = Path(name).expanduser()
     # In a wheel inventory/ is part of the package, so a path in the user's current directory takes precedence.
     if user_path.exists() and (places.INSTALLED or not path.exists()):
         path = user_path
     if not path.exists():
         known = sorted(folder.name for folder in (root / "inventory").iterdir() if folder.is_dir())
-        needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(path.name, known)
-        raise one_problem("no-such-inventory", f"no inventory '{name}'", needed, do)
+        needed = f"a path, or one of: {', '.join(known)}"
+        raise one_problem("no-such-inventory", f"no inventory '{name}'", needed, did_you_mean(path.name, known))
     return path.resolve()
 
 

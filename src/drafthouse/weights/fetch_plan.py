@@ -1,4 +1,8 @@
-"""Compare a revision on the Hugging Face hub with the files on disk and their note (integrity.py). Writes nothing."""
+"""Compare a revision on the Hugging Face hub with the files on disk, and plan what to download. Writes nothing.
+
+The note (`integrity.Note`), a JSON file beside the weights, records which files were verified. The client is
+huggingface_hub, the hub's own Python client; its cache may hold some files already. A part is a partial file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,8 @@ from .layout import Layout, Need, cache_layout, folder_layout
 if TYPE_CHECKING:
     from drafthouse.weights.live_head import ExpectedHead
 
-FillPart = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
+# Fills the part at the path with a file of the revision, and tells the bytes added; True once the hash is verified.
+FillPart = Callable[[RemoteFile, Path, Callable[[int], None]], bool]
 _MAX_NAMES = 20  # file names listed in an error
 
 
@@ -29,29 +34,28 @@ _MAX_NAMES = 20  # file names listed in an error
 class Wish:
     """One hub repository that is wanted, and where to put its files.
 
-    Two functions use a nearby folder (`nearby_copies.py`) instead of the hub; None: there is no such folder.
-    ``listing`` returns the files of the revision, or None. ``fill_part`` (relative path, partial file, size, sha256,
-    git_sha1, progress) fills the partial file and returns True once it is verified.
+    ``listing`` and ``fill_part`` use a nearby folder (`nearby_copies.py`) instead of the hub; None without one.
     """
 
-    repo: str
-    revision: str
+    repo: str  # ORG/NAME
+    revision: str  # commit, branch, or ``unresolved`` for the default branch
     path: Path  # the folder; with ``one_file`` the file; with ``hub_cache`` the folder of a Hugging Face cache
-    item: str = ""  # name in messages
-    allow: tuple[str, ...] = ()  # file name patterns, as is ``ignore``
-    ignore: tuple[str, ...] = ()
-    token: str | None = field(default=None, repr=False)
-    endpoint: str | None = None
-    one_file: bool = False
-    hub_cache: bool = False
-    offline: bool = False
-    verify: bool = False
-    pinned: str = ""  # the commit that the branch was resolved to earlier, or ''
+    item: str = ""  # name in messages; '' for the repository's
+    allow: tuple[str, ...] = ()  # patterns of file names, all if empty
+    ignore: tuple[str, ...] = ()  # patterns of file names to leave out
+    token: str | None = field(default=None, repr=False)  # None: the hub is asked without one
+    endpoint: str | None = None  # URL of the hub; None for huggingface_hub's default
+    one_file: bool = False  # one file in a folder that holds other weights too
+    hub_cache: bool = False  # store the files as huggingface_hub's cache does
+    offline: bool = False  # do not ask the hub; DrafthouseError if something is missing
+    verify: bool = False  # hash files again that are unchanged since they were verified
+    pinned: str = ""  # the commit that the branch was resolved to earlier; '' for none
     repin: bool = False  # resolve the branch again
     allow_pickle: tuple[str, ...] = ()  # patterns of pickled files that may be installed
+    # Called with the function `identity`; the files of the revision, or None if the folder has no list of them.
     listing: Callable[[Callable[[str], str]], Snapshot | None] | None = None
     fill_part: FillPart | None = None
-    client_cache: ClientCache | None = None
+    client_cache: ClientCache | None = None  # files in it are not downloaded
     head: ExpectedHead | None = None  # the built-in draft head that the files must contain
 
     def identity(self, commit: str) -> str:
@@ -72,18 +76,15 @@ class Wish:
 
 @dataclass
 class Plan:
-    """Work that a revision needs. ``to_do`` has the files to download or to hash.
-
-    ``complete``: nothing to do, and the note is up to date. ``moved``: the branch's new commit, '' if unchanged.
-    """
+    """Work that a revision needs."""
 
     wish: Wish
-    snapshot: Snapshot
+    snapshot: Snapshot  # the wanted files of the revision
     layout: Layout
-    note: Note
-    to_do: list[RemoteFile]
-    complete: bool
-    moved: str = ""
+    note: Note  # as an earlier run left it; empty without one
+    to_do: list[RemoteFile]  # files to download or to hash
+    complete: bool  # nothing to do, and the note is up to date
+    moved: str = ""  # commit that the branch has moved to; '' if it has not, or if that is not known
 
     @property
     def verified_bytes(self) -> int:
@@ -91,9 +92,9 @@ class Plan:
         return self.snapshot.size - sum(file.size for file in self.to_do)
 
     def need(self) -> Need:
-        """Disk space that the missing files need.
+        """Disk space that the missing files need: bytes that their parts lack, and an inode for each new part.
 
-        Bytes in partial files are not counted, nor files that become hard links to the client's cache.
+        A file that becomes a hard link to the client's cache needs an inode and no bytes.
         """
         size = files = 0
         for file in self.missing():
@@ -105,14 +106,17 @@ class Plan:
         return Need(self.layout.parts, size, files, self.wish.repo)
 
     def _left(self, file: RemoteFile) -> int:
-        """Bytes of a file that its partial file does not have yet."""
-        part = stamp_of(self.layout.part(file.key))
-        if part is None:
+        """Bytes of a file that its part does not have yet."""
+        part_stamp = stamp_of(self.layout.part(file.key))
+        if part_stamp is None:
             return file.size
-        return max(0, file.size - part[0])
+        part_size, _, _ = part_stamp
+        return max(0, file.size - part_size)
 
-    def _links(self, file: RemoteFile) -> bool:  # True if a hard link to the client's cache is possible
-        cache, cached_path = self.wish.client_cache, self.path_in_client_cache(file)
+    def _links(self, file: RemoteFile) -> bool:
+        """True if the file can become a hard link to the client's cache."""
+        cache = self.wish.client_cache
+        cached_path = self.path_in_client_cache(file)
         return cache is not None and cached_path is not None and cache.links(cached_path, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
@@ -132,12 +136,13 @@ class Plan:
         return cache.find(self.wish.repo, self.snapshot.commit, file)
 
     def to_fetch(self) -> int:
-        """Bytes to download, if the files in the client's cache turn out to be correct."""
+        """Bytes to download, if the files in the client's cache turn out to be correct; a nearby folder is ignored."""
         return sum(self._left(file) for file in self.missing() if not self.path_in_client_cache(file))
 
     def remarks(self) -> list[str]:
         """Lines for the user about the revision and its commit."""
-        wish, commit = self.wish, self.snapshot.commit
+        wish = self.wish
+        commit = self.snapshot.commit
         if wish.revision == UNRESOLVED:
             return [f"{wish.repo} is not pinned in the catalogue; to pin what this run used: revision: {commit}"]
         if is_commit(wish.revision):
@@ -151,7 +156,10 @@ class Plan:
 
 
 def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
-    """Look up the revision and compare it with the disk. Raises DrafthouseError."""
+    """Look up the revision and compare it with the disk. Raises DrafthouseError.
+
+    ``patience``: tries and pauses for requests to the hub; None for the defaults.
+    """
     pinned_commit = _pinned_commit(wish)
     snapshot = _snapshot(wish, pinned_commit, patience)
     layout = wish.layout(snapshot.commit)
@@ -169,7 +177,16 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     refuse_pickles(names, wish.allow_pickle, wish.item or wish.repo)
     to_do = [file for file in snapshot.files if wish.verify or not _is_in_place(file, layout, note)]
     is_recorded = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
-    plan = Plan(wish, snapshot, layout, note, to_do, is_recorded and not to_do, _moved(wish, pinned_commit, patience))
+    plan = Plan(
+        wish=wish,
+        snapshot=snapshot,
+        layout=layout,
+        note=note,
+        to_do=to_do,
+        complete=is_recorded and not to_do,
+        moved=_moved(wish, pinned_commit, patience),
+    )
+    # With a nearby folder, it shows only during the transfer which files are there.
     if wish.offline and not wish.fill_part:
         _require_all_files(plan)
     return plan
@@ -189,9 +206,11 @@ def _require_all_files(plan: Plan) -> None:
 
 
 def _pinned_commit(wish: Wish) -> str:
-    """Commit that the wish or the note of an earlier run names, otherwise ''.
+    """Commit to use without asking the hub what the branch points to; '' to ask.
 
-    A branch is resolved on the first run and keeps that commit until ``repin`` is given.
+    A branch is resolved on the first run and keeps that commit until ``repin`` is given. In this order:
+    the revision, if it is a commit; '' with ``repin``, unless offline; ``pinned`` of the wish; '' for a Hugging Face
+    cache; the commit in the note, if it was made for the same repository and revision; ''.
     """
     if is_commit(wish.revision):
         return wish.revision
@@ -208,9 +227,10 @@ def _pinned_commit(wish: Wish) -> str:
 
 
 def _moved(wish: Wish, pinned_commit: str, patience: Patience | None) -> str:
-    """Current commit of the branch if it differs from the pinned one; '' if not, or if the hub does not answer.
+    """Current commit of the branch if it differs from the pinned one; '' if not, or if it is not known.
 
-    The revision ``unresolved`` names no branch, so the hub is not asked.
+    It is not known without a pinned commit, offline, if the hub does not answer the one request, or for the revision
+    ``unresolved``, which names no branch.
     """
     if not pinned_commit or wish.revision in (pinned_commit, UNRESOLVED) or wish.offline:
         return ""
@@ -224,7 +244,11 @@ def _moved(wish: Wish, pinned_commit: str, patience: Patience | None) -> str:
 
 
 def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
-    """List the files of the revision from the note of a complete download, from a nearby folder, or from the hub."""
+    """Files of the revision, from the first of these that has them.
+
+    The note of a complete download of ``commit``; the nearby folder, if its commit is ``commit`` or that is ''; the
+    hub, unless offline. Raises DrafthouseError if none has them.
+    """
     if commit:
         note = read_note(wish.layout(commit).path)
         if note.complete and note.files and note.identity == wish.identity(commit):
@@ -253,11 +277,13 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
 
 
 def _files_of_note(wish: Wish, note: Note, commit: str) -> Iterator[RemoteFile]:
+    """Files that a note records, with their URLs at the hub."""
     for name, entry in note.files.items():
         yield _with_url(wish, RemoteFile(name, entry.size, entry.sha256, entry.git_sha1), commit)
 
 
 def _with_url(wish: Wish, file: RemoteFile, commit: str) -> RemoteFile:
+    """The file with the URL that it has at the hub; a URL that is set stays."""
     from huggingface_hub import hf_hub_url  # noqa: PLC0415 (only in the box's environment)
 
     url = file.url or hf_hub_url(wish.repo, file.path, revision=commit, endpoint=wish.endpoint)
@@ -265,7 +291,7 @@ def _with_url(wish: Wish, file: RemoteFile, commit: str) -> RemoteFile:
 
 
 def _is_in_place(file: RemoteFile, layout: Layout, note: Note) -> bool:
-    """True if a file is in place and unchanged since it was verified."""
+    """True if a file is in place, is unchanged since it was verified, and was verified against the wanted hash."""
     entry = note.files.get(file.path)
     same_hash = entry is not None and entry.key == file.key
     return same_hash and is_as_verified(layout.final(file.path, file.key), entry) and layout.linked(file.path, file.key)

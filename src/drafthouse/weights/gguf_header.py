@@ -20,7 +20,8 @@ from .headers import ByteReader
 
 # Type of a metadata value -> struct format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_STRING = 8
+_ARRAY = 9
 # ggml type -> name, values per block, bytes per block (from enum ggml_type and the blocks of ggml-common.h). The size
 # of a tensor of any other type is not checked.
 _TENSOR_TYPES = {
@@ -33,16 +34,18 @@ _TENSOR_TYPES = {
     35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
     24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8),
 }  # fmt: skip
-_SPLIT_NAME, _MAX_FILES = re.compile(r"(.+-)(\d{5})-of-(\d{5})\.gguf"), 999
+_SPLIT_NAME = re.compile(r"(.+-)(\d{5})-of-(\d{5})\.gguf")
+_MAX_FILES = 999  # of a split model; a name that claims more is taken for an ordinary file
 
 
 @dataclass
 class GgufHead:
-    """Metadata keys, and tensors as name -> (ggml type, shape, offset); offsets count bytes from offset ``data``."""
+    """Header of a GGUF file."""
 
-    keys: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)  # metadata values by key
+    # By tensor name: ggml type, shape, and offset in bytes from ``data``.
     tensors: dict[str, tuple[int, tuple[int, ...], int]] = field(default_factory=dict)
-    data: int = 0
+    data: int = 0  # offset in bytes of the first tensor
 
 
 def read_gguf(path: Path) -> GgufHead:
@@ -70,13 +73,13 @@ def type_name(kind: int) -> str:
 
 
 def tensor_bytes(kind: int, shape: Iterable[int]) -> int:
-    """Size of a tensor in the file in bytes; 0 for an unknown type."""
+    """Size in the file, in bytes, of a tensor of the ggml type ``kind``; 0 for an unknown type."""
     _, per_block, block_bytes = _TENSOR_TYPES.get(kind, ("", 1, 0))
     return prod(shape) // per_block * block_bytes
 
 
 def check_gguf(path: Path) -> list[Problem]:
-    """Problems of a GGUF file: a header that cannot be read, or tensors beyond the end of the file."""
+    """The first problem of a GGUF file: a header that cannot be read, or a tensor beyond the end of the file."""
     fetch_again = "fetch it again; if it is still damaged, the publisher's file is broken"
     try:
         head = read_gguf(path)
@@ -97,17 +100,21 @@ class _Reader:
     """Parser of the header; it enforces the limits of `core.bounded` and the size of the file."""
 
     def __init__(self, stream: ByteReader, size: int) -> None:
-        self._stream, self._size = stream, size
-        self._array_values = self._read_bytes = 0
+        self._stream = stream
+        self._size = size  # bytes of the whole file
+        self._array_values = 0  # values of all arrays until now
+        self._read_bytes = 0
 
-    def head(self) -> GgufHead:  # raises ValueError
+    def head(self) -> GgufHead:
+        """The whole header. Raises ValueError if it is malformed or beyond a limit."""
         magic = self._stream.read(4)
         if magic != b"GGUF":
             raise ValueError(f"a file starting with {magic!r}")
         (version,) = self._unpack("I")
         if version not in (2, 3):
             raise ValueError(f"GGUF version {version}")
-        tensor_count, key_count = self._count(GGUF_TENSORS), self._count(GGUF_KEYS)
+        tensor_count = self._count(GGUF_TENSORS)
+        key_count = self._count(GGUF_KEYS)
         header = GgufHead()
         for _ in range(key_count):
             name = self._text()
@@ -116,7 +123,7 @@ class _Reader:
         for _ in range(tensor_count):
             name = self._text()
             (dimensions,) = self._unpack("I")
-            if dimensions > 8:
+            if dimensions > 8:  # ggml's own limit is 4
                 raise ValueError(f"tensor '{name[:120]}' with {dimensions} dimensions")
             shape = self._unpack(f"{dimensions}Q")
             kind, offset = self._unpack("IQ")
@@ -125,12 +132,18 @@ class _Reader:
         if not isinstance(alignment, int) or alignment <= 0:
             raise ValueError(f"general.alignment {alignment}")
         header_end = self._stream.tell()
+        # The tensors begin at the next multiple of the alignment.
         header.data = header_end + -header_end % alignment
         return header
 
-    def _value(self, kind: int, depth: int = 0) -> Any:  # arrays may be nested
+    def _value(self, kind: int, depth: int = 0) -> Any:
+        """Value of the type ``kind``: a scalar, a text, or a list; ``depth``: number of arrays around it.
+
+        Raises ValueError.
+        """
         if kind in _SCALARS:
-            return self._unpack(_SCALARS[kind])[0]
+            (scalar,) = self._unpack(_SCALARS[kind])
+            return scalar
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
@@ -147,18 +160,22 @@ class _Reader:
         return [self._value(element_kind, depth + 1) for _ in range(length)]
 
     def _text(self) -> str:
+        """Text: its length in bytes, then UTF-8, of which invalid bytes are replaced."""
         return self._bytes(self._count()).decode("utf-8", "replace")
 
     def _count(self, limit: int = GGUF_BYTES) -> int:
-        count = int(self._unpack("Q")[0])
+        """Number of 8 bytes that counts something. Raises ValueError above ``limit``."""
+        (count,) = self._unpack("Q")
         if count > limit:
             raise ValueError(f"a count of {count} in its header")
-        return count
+        return int(count)
 
     def _unpack(self, form: str) -> tuple[Any, ...]:
+        """Little-endian values in the struct format ``form``."""
         return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))
 
     def _bytes(self, length: int) -> bytes:
+        """Next ``length`` bytes. Raises ValueError beyond the limit of a header or the end of the file."""
         if length > self._size:
             raise ValueError(f"a header of {length} bytes in a file of {self._size}: it was cut short")
         self._read_bytes += length

@@ -7,7 +7,6 @@ then the tensors, one after the other, to the end of the file. No tensor is read
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +33,10 @@ class ByteReader(Protocol):
     """Source of a header, read from the first byte on: a file on disk, or one that is being downloaded."""
 
     def read(self, length: int, /) -> bytes:
-        """Return the next ``length`` bytes, fewer only at the end."""
+        """Next ``length`` bytes, fewer only at the end."""
 
     def tell(self) -> int:
-        """Return how many bytes were read."""
+        """Number of bytes that were read."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +73,23 @@ def read_header(path: Path) -> Header:
 
 
 def header_of(stream: ByteReader, size: int, where: str) -> Header:
-    """Read the header at the start of a file of ``size`` bytes; ``where`` names the file in ``problems``."""
+    """Header at the start of a file of ``size`` bytes; ``where`` names the file in ``problems``.
+
+    Checked are, in this order: the header itself; for each tensor its entry, and its bytes against dtype and shape;
+    and, if there is no problem until then, that the tensors fill the file. Raises errors of ``stream`` only.
+    """
     header = Header()
 
     def add_problem(found: str, needed: str) -> None:
         header.problems.append(Problem("weights-damaged", found, needed, FETCH_AGAIN, where))
 
     try:
-        content = _header_json(stream, size)
+        entries, header_bytes = _header_json(stream, size)
     except ValueError as error:
         add_problem(str(error), "a safetensors header: 8 bytes of length, then JSON inside the file")
         return header
-    data_start = 8 + content[1]
-    for name, entry in content[0].items():
+    data_start = 8 + header_bytes
+    for name, entry in entries.items():
         if name == "__metadata__":
             continue
         tensor = _tensor(entry, data_start)
@@ -106,11 +109,11 @@ def header_of(stream: ByteReader, size: int, where: str) -> Header:
 
 
 def _header_json(stream: ByteReader, size: int) -> tuple[dict[str, Any], int]:
-    """Return the JSON header and its length in bytes. Raises ValueError."""
+    """JSON header (an entry for each tensor) and its length in bytes. Raises ValueError."""
     prefix = stream.read(8)
     if len(prefix) < 8:
         raise ValueError(f"a file of {size} bytes")
-    length = int(struct.unpack("<Q", prefix)[0])
+    length = int.from_bytes(prefix, "little")
     if length > HEADER_LIMIT:
         raise ValueError(f"first 8 bytes that declare a header of {length} bytes, in a file of {size}")
     if 8 + length > size:
@@ -127,10 +130,13 @@ def _header_json(stream: ByteReader, size: int) -> tuple[dict[str, Any], int]:
     return data, length
 
 
-def _tensor(entry: object, data_start: int) -> Tensor | None:  # None if the entry is malformed
+def _tensor(entry: object, data_start: int) -> Tensor | None:
+    """Tensor for an entry of the header, whose offsets count from ``data_start``; None if the entry is malformed."""
     if not isinstance(entry, dict):
         return None
-    dtype, shape, offsets = entry.get("dtype"), _integers(entry.get("shape")), _integers(entry.get("data_offsets"))
+    dtype = entry.get("dtype")
+    shape = _integers(entry.get("shape"))
+    offsets = _integers(entry.get("data_offsets"))
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         return None
     begin, end = offsets
@@ -140,13 +146,14 @@ def _tensor(entry: object, data_start: int) -> Tensor | None:  # None if the ent
 
 
 def _integers(value: object) -> tuple[int, ...] | None:
-    """Return a list of whole numbers, none negative, as a tuple; None for anything else."""
+    """List of whole numbers, none negative, as a tuple; None for anything else."""
     if isinstance(value, list) and all(type(entry) is int and entry >= 0 for entry in value):
         return tuple(value)
     return None
 
 
 def _value_count(shape: tuple[int, ...]) -> int:
+    """Number of values of a tensor; 1 for a scalar, whose shape is empty."""
     values = 1
     for length in shape:
         values *= length
@@ -154,14 +161,20 @@ def _value_count(shape: tuple[int, ...]) -> int:
 
 
 def _layout_faults(tensors: Mapping[str, Tensor], start: int, size: int) -> Iterator[str]:
-    """Yield a fault if the tensors leave a gap, overlap, or do not end at ``size``, the end of the file."""
-    offset, previous = start, "the header"
+    """Yield a fault if the tensors leave a gap, overlap, or do not end at ``size``, the end of the file.
+
+    Only the first gap or overlap is yielded: most of the later offsets are wrong because of it. ``start``: the offset
+    of the first tensor.
+    """
+    offset = start
+    previous = "the header"
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if tensor.begin != offset:
             fault = "overlaps" if tensor.begin < offset else f"starts {tensor.begin - offset} bytes after"
             yield f"tensor '{name[:_NAME_LENGTH]}' {fault} {previous}"
             return
-        offset, previous = tensor.end, f"'{name[:_NAME_LENGTH]}'"
+        offset = tensor.end
+        previous = f"'{name[:_NAME_LENGTH]}'"
     if offset > size:
         yield f"tensors up to byte {offset} in a file of {size}: it was cut short"
     elif offset < size:

@@ -40,18 +40,18 @@ class Xet:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a revision. ``size`` in bytes; large files (LFS) have a ``sha256``, small ones git's blob id."""
+    """A file of a revision."""
 
-    path: str
-    size: int
-    sha256: str | None
-    git_sha1: str | None
-    url: str = ""
-    xet: Xet | None = None
+    path: str  # relative to the repository
+    size: int  # bytes
+    sha256: str | None  # of a large file (LFS), otherwise None
+    git_sha1: str | None  # blob id in git, of a small file, otherwise None
+    url: str = ""  # of the hub; '' if only a note on disk is known
+    xet: Xet | None = None  # None if the file is not in Xet, or if that is not known
 
     @property
     def key(self) -> str:
-        """Hash that identifies and verifies the file."""
+        """Hash that identifies and verifies the file; '' if it has none."""
         return self.sha256 or self.git_sha1 or ""
 
     @property
@@ -66,16 +66,13 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Files of a revision. ``asked`` is the requested branch, commit or ``unresolved``; ``commit`` what it resolves to.
+    """The wanted files of a revision."""
 
-    ``from_hub`` is True if the list came from the hub, not from a note on disk.
-    """
-
-    repo: str
-    asked: str
-    commit: str
+    repo: str  # ORG/NAME
+    asked: str  # the requested branch, commit or ``unresolved``
+    commit: str  # that ``asked`` resolves to
     files: tuple[RemoteFile, ...]
-    from_hub: bool = False
+    from_hub: bool = False  # the list came from the hub, not from a note on disk
 
     @property
     def size(self) -> int:
@@ -84,11 +81,12 @@ class Snapshot:
 
 
 def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:
-    """Commit that a branch points to now. Raises DrafthouseError."""
-    return _HubApi(_root_of(endpoint), repo, revision, token, patience).commit()
+    """Commit that a branch points to now. ``endpoint``: None for the default hub. Raises DrafthouseError."""
+    return _HubApi(root=_root_of(endpoint), repo=repo, revision=revision, token=token, patience=patience).commit()
 
 
 def _root_of(endpoint: str | None) -> str:
+    """URL of the hub, without a slash at its end; that of huggingface_hub if ``endpoint`` is None or ''."""
     from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
 
     return str(endpoint or constants.ENDPOINT).rstrip("/")
@@ -106,8 +104,12 @@ def about(
     repo: str, token: str | None, endpoint: str | None, patience: Patience, deadline: Deadline | None = None
 ) -> About:
     """Licence and gating of a repository, from the hub. Raises DrafthouseError."""
-    info = _HubApi(_root_of(endpoint), repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
-    card, licence = info.get("cardData"), "unknown"
+    api = _HubApi(
+        root=_root_of(endpoint), repo=repo, revision=UNRESOLVED, token=token, patience=patience, deadline=deadline
+    )
+    info = api.json(f"/api/models/{repo}")
+    card = info.get("cardData")
+    licence = "unknown"
     if isinstance(card, dict) and isinstance(card.get("license"), str):
         licence = card["license"]
     return About(licence, bool(info.get("gated")))
@@ -124,16 +126,19 @@ def look_up(
     patience: Patience | None = None,
     deadline: Deadline | None = None,
 ) -> Snapshot:
-    """List the files of ``revision`` that match ``allow`` and not ``ignore`` (fnmatch patterns).
+    """Files of ``revision`` that match ``allow`` and not ``ignore`` (fnmatch patterns), sorted by path.
 
-    ``unresolved`` and branches are resolved to their current commit. Tokens stored on the box are not used. Raises
-    DrafthouseError: no access, no such repository or revision, no matching file, a malformed listing, or no answer.
+    ``unresolved`` and branches are resolved to their current commit. ``allow`` None or empty: all files. ``token``
+    None: no token, not even one stored on the box. ``patience`` None: five tries. Raises DrafthouseError: no access, no
+    such repository or revision, no matching file, a malformed listing, or no answer.
     """
     from huggingface_hub import hf_hub_url  # noqa: PLC0415 (only in the box's environment)
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
     root = _root_of(endpoint)
-    api = _HubApi(root, repo, revision, token, patience or Patience(tries=5), deadline)
+    api = _HubApi(
+        root=root, repo=repo, revision=revision, token=token, patience=patience or Patience(tries=5), deadline=deadline
+    )
     commit = api.commit()
     # Anyone can list a gated repository; this request fails if the token may not read its files.
     api.json(f"/api/models/{repo}/auth-check")
@@ -142,8 +147,8 @@ def look_up(
     names = [file.path for file in listed]
     _check_names(names, f"{repo} at {commit}")
     # For huggingface_hub, None means no pattern, and an empty list a pattern that matches no file.
-    kept = set(filter_repo_objects(names, allow_patterns=allow or None, ignore_patterns=ignore or None))
-    if not kept:
+    matching = set(filter_repo_objects(names, allow_patterns=allow or None, ignore_patterns=ignore or None))
+    if not matching:
         raise one_problem(
             "no-weights",
             f"none of the {len(listed)} files of {repo} at {commit[:12]}",
@@ -153,7 +158,7 @@ def look_up(
         )
     files = []
     for file in sorted(listed, key=lambda file: file.path):
-        if file.path in kept:
+        if file.path in matching:
             url = hf_hub_url(repo, file.path, revision=commit, endpoint=root)
             files.append(replace(file, url=url))
     return Snapshot(repo, revision, commit, tuple(files), from_hub=True)
@@ -163,12 +168,18 @@ def look_up(
 
 
 def _remote_file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> RemoteFile:
-    """Validate an entry of the listing. Hashes become file names, so only hex digits are accepted."""
+    """File for an entry of the listing, without its URL. Raises DrafthouseError for a malformed entry.
+
+    The key ``lfs`` says that the file is large, and has its sha256 as ``oid``; ``oid`` of the entry itself is git's
+    blob id, here of a pointer only. Hashes become file names, so only hex digits are accepted.
+    """
     lfs = entry.get("lfs") or {}
     if not isinstance(lfs, dict):
-        lfs = {"oid": None}
-    path, size = entry.get("path"), lfs.get("size", entry.get("size"))
-    sha256, git_sha1 = lfs.get("oid"), entry.get("oid")
+        lfs = {"oid": None}  # a large file without a valid hash, which is refused below
+    path = entry.get("path")
+    size = lfs.get("size", entry.get("size"))
+    sha256 = lfs.get("oid")
+    git_sha1 = entry.get("oid")
     xet = entry.get("xetHash")
     has_hash = _SHA256.fullmatch(str(sha256)) if lfs else is_commit(str(git_sha1))
     has_size = type(size) is int and size >= 0
@@ -189,7 +200,7 @@ def _remote_file(entry: Mapping[str, Any], repo: str, commit: str, root: str) ->
 
 
 def folders_above(name: str) -> list[str]:
-    """Folders above a file in a repository: ``a`` and ``a/b`` for ``a/b/c``."""
+    """Folders above a file in a repository: ``a`` and ``a/b`` for ``a/b/c``; none for a file at its top."""
     parts = name.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
@@ -223,15 +234,15 @@ def _check_names(names: Sequence[str], where: str) -> None:
 class _HubApi:
     """Requests to the hub's API about one repository; temporary failures are retried."""
 
-    root: str
-    repo: str
-    revision: str
-    token: str | None
-    patience: Patience
-    deadline: Deadline | None = None
+    root: str  # URL of the hub, without a slash at its end
+    repo: str  # ORG/NAME
+    revision: str  # commit, branch or ``unresolved``, for `commit` and for messages
+    token: str | None  # None: requests without a token
+    patience: Patience  # how often, and after which pauses, a request is retried
+    deadline: Deadline | None = None  # for all requests together; None: each answer has its own time limit only
 
     def commit(self) -> str:
-        """Commit that the revision points to now. Raises DrafthouseError."""
+        """Commit that the revision points to now. Raises DrafthouseError, also if it is another than the named one."""
         suffix = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
         commit = str(self.json(f"/api/models/{self.repo}{suffix}").get("sha"))
         is_wrong_commit = is_commit(self.revision) and commit != self.revision
@@ -248,7 +259,10 @@ class _HubApi:
         return data
 
     def pages(self, path: str) -> list[dict[str, Any]]:
-        """Entries of all pages. Every page is requested from the hub's host, whatever host the answer names."""
+        """Entries of all pages of a listing. Every page is requested from the hub's host, whatever the answer names.
+
+        Raises DrafthouseError, also for a listing that repeats a page or does not end.
+        """
         entries: list[dict[str, Any]] = []
         url: str | None = self.root + path
         requested = set[str]()
@@ -262,30 +276,38 @@ class _HubApi:
             url = self._url_on_hub(url, next_url)
         return entries
 
-    def _url_on_hub(self, url: str, target: str | None) -> str | None:
-        """Resolve ``target``, a link in the answer of ``url``, and replace its host by the hub's; None for no link."""
-        if not target:
+    def _url_on_hub(self, url: str, link: str | None) -> str | None:
+        """Absolute URL for ``link``, found in the answer of ``url``, with the hub's scheme and host; None for no link.
+
+        Raises DrafthouseError for a link that is no URL.
+        """
+        if not link:
             return None
         hub = urlsplit(self.root)
         try:
-            parts = urlsplit(urljoin(url, target))
+            parts = urlsplit(urljoin(url, link))
         except ValueError as error:
-            raise self._malformed(f"the address {target[:80]!r} of its next page") from error
+            raise self._malformed(f"the address {link[:80]!r} of its next page") from error
         return urlunsplit((hub.scheme, hub.netloc, parts.path, parts.query, ""))
 
     def _malformed(self, what: str) -> DrafthouseError:
+        """Error for an answer that the hub itself would not give; ``what`` describes it."""
         found = f"{what} for {self.repo}"
         return one_problem("hub-answer-malformed", found, "a listing as the hub gives it", _DO_NOT_TRUST, self.root)
 
     def _redirect_url(self, url: str, location: str) -> str:
         """URL that an answer redirects to. Raises DrafthouseError for another host, which must not get the token."""
-        target = self._url_on_hub(url, location)
-        if target is None or urlsplit(urljoin(url, location)).netloc != urlsplit(self.root).netloc:
+        new_url = self._url_on_hub(url, location)
+        if new_url is None or urlsplit(urljoin(url, location)).netloc != urlsplit(self.root).netloc:
             raise self._malformed(f"a redirect to {location[:80]!r}")
-        return target
+        return new_url
 
     def _get_json(self, url: str, redirects: int = 0) -> tuple[Any, str | None]:
-        """JSON of the answer and the URL of the next page, or None. ``redirects`` have been followed already."""
+        """JSON of the answer, and the URL of the next page or None; ``redirects``: number followed already.
+
+        Raises DrafthouseError: at once for an answer that is too large, a refusal and huggingface_hub's offline mode;
+        for all else when the tries or the time are used up.
+        """
         import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # noqa: PLC0415
 
@@ -318,13 +340,18 @@ class _HubApi:
         raise DrafthouseError(out_of_reach(self.repo, self.root, reason, failed))
 
     def _get_json_once(self, url: str, redirects: int) -> tuple[Any, str | None]:
-        """Send the request once and follow redirects. Raises errors of huggingface_hub and httpx2, and ValueError."""
+        """Send the request once and follow redirects; JSON and next page as `_get_json`.
+
+        Raises errors of huggingface_hub and httpx2, TooMuch, ValueError for an answer that is not JSON, and
+        DrafthouseError for a redirect to another host.
+        """
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
 
         # False, not None: with None the library sends a token stored on the box.
         headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
-        wait_s = ANSWER_S if self.deadline is None else max(0.1, min(ANSWER_S, self.deadline.left()))
-        answer = asked_once(url, headers, wait_s, self.deadline or Deadline(2 * ANSWER_S))
+        timeout_s = ANSWER_S if self.deadline is None else max(0.1, min(ANSWER_S, self.deadline.left()))
+        # The timeout is for each read. The deadline ends an answer that comes byte by byte.
+        answer = asked_once(url, headers, timeout_s, self.deadline or Deadline(2 * ANSWER_S))
         if answer.has_redirect_location and redirects < _MAX_REDIRECTS:
             return self._get_json(self._redirect_url(url, answer.headers["location"]), redirects + 1)
         hf_raise_for_status(answer)
@@ -336,7 +363,8 @@ class _HubApi:
 def asked_once(url: str, headers: Mapping[str, str], timeout_s: float, deadline: Deadline) -> httpx2.Response:
     """Send one GET and return the whole answer, even a redirect. Raises TooMuch and errors of httpx2.
 
-    Compressed answers are refused: a few bytes could unpack to more than the limit.
+    ``timeout_s`` limits each wait for bytes, ``deadline`` the whole. Compressed answers are refused: a few bytes could
+    unpack to more than the limit.
     """
     import httpx2  # noqa: PLC0415
     from huggingface_hub.utils import get_session  # noqa: PLC0415
@@ -366,6 +394,7 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
 
 
 def _offline_problem(repo: str) -> Problem:
+    """Problem for huggingface_hub's own offline mode, which the environment variable sets."""
     return Problem(
         "weights-not-offline",
         f"{repo} must be downloaded, but HF_HUB_OFFLINE is set",
@@ -376,7 +405,10 @@ def _offline_problem(repo: str) -> Problem:
 
 
 def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
-    """Problem for an HfHubHTTPError that a retry cannot solve; None if a retry may help."""
+    """Problem for an HfHubHTTPError that a retry cannot solve; None if a retry may help.
+
+    The specific refusals come first, then any status from 400 to 499 that is not known to pass.
+    """
     from huggingface_hub.errors import (  # noqa: PLC0415
         DisabledRepoError,
         GatedRepoError,
@@ -405,6 +437,7 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
 
 
 def _gated_problem(repo: str, root: str) -> Problem:
+    """Problem for a repository whose licence must be accepted before its files can be read."""
     return Problem(
         "hub-gated",
         f"{repo} is gated, and the token (if any) has no access to it",
@@ -416,6 +449,7 @@ def _gated_problem(repo: str, root: str) -> Problem:
 
 
 def _no_revision_problem(repo: str, revision: str) -> Problem:
+    """Problem for a revision that a readable repository does not have."""
     return Problem(
         "no-such-revision",
         f"could not download {repo} at {revision}: the repository exists, the revision does not",
@@ -426,6 +460,7 @@ def _no_revision_problem(repo: str, revision: str) -> Problem:
 
 
 def _bad_token_problem(repo: str, reason: str) -> Problem:
+    """Problem for a token that the hub refuses; ``reason``: the hub's own words, or ''."""
     found = "the hub does not accept the token from the environment or the box's login"
     if reason:
         found += f": {reason}"
@@ -439,6 +474,7 @@ def _bad_token_problem(repo: str, reason: str) -> Problem:
 
 
 def _no_repository_problem(repo: str) -> Problem:
+    """Problem for a repository that does not exist, or that the token may not see: the hub answers the same."""
     return Problem(
         "no-such-repository",
         f"no repository {repo} for this token",

@@ -30,7 +30,7 @@ def usual_token() -> str | None:
 
 
 def token_file() -> Path:
-    """File in which the login of huggingface_hub stores this user's token."""
+    """File in which the login of huggingface_hub stores this user's token; it may not exist."""
     return _path_from("HF_TOKEN_PATH", _home() / "token")
 
 
@@ -40,16 +40,22 @@ def client_cache() -> ClientCache:
 
 
 def _home() -> Path:
+    """Folder of huggingface_hub's files for this user."""
     return _path_from("HF_HOME", _path_from("XDG_CACHE_HOME", "~/.cache") / "huggingface")
 
 
-def _path_from(variable: str, default: str | Path) -> Path:  # of the environment
+def _path_from(variable: str, default: str | Path) -> Path:
+    """Path in an environment variable, or ``default`` if that is unset or empty; ``~`` and $VARIABLES are expanded."""
     return Path(os.path.expandvars(Path(os.environ.get(variable) or default).expanduser()))
 
 
 @dataclass(frozen=True)
 class ClientCache:
-    """A cache: folders ``models--ORG--NAME`` with ``blobs`` by hash and ``snapshots`` of links to them. Read only."""
+    """Cache of huggingface_hub, which is only read, never changed.
+
+    A repository has a folder ``models--ORG--NAME``: ``blobs`` has its files under their hashes, and ``snapshots`` has a
+    folder for each commit, with links from file names to blobs.
+    """
 
     folder: Path
 
@@ -61,28 +67,34 @@ class ClientCache:
         # os.path.isfile returns False, and raises nothing, if the folder cannot be read.
         return next((path for path in candidates if os.path.isfile(self.folder / path)), None)  # noqa: PTH113
 
-    def links(self, relative: str, target: Path) -> bool:
-        """True if a file of the cache can be linked into the folder ``target``, which takes no disk space."""
+    def links(self, relative: str, destination: Path) -> bool:
+        """True if a file of the cache can be hard-linked into the folder ``destination``, which takes no disk space.
+
+        ``destination`` may not exist yet. False too if the file cannot be examined.
+        """
         with suppress(OSError):
-            return may_link(self.folder / relative) and (self.folder / relative).stat().st_dev == _device(target)
+            return may_link(self.folder / relative) and (self.folder / relative).stat().st_dev == _device(destination)
         return False
 
-    def linked_bytes(self, repo: str, commit: str, target: Path) -> int:
-        """Total size in bytes of a commit's files that can be linked into ``target``. Reads no file."""
+    def linked_bytes(self, repo: str, commit: str, destination: Path) -> int:
+        """Total size in bytes of a commit's files that can be linked into ``destination``. Reads no file.
+
+        0 if the cache does not have the commit or cannot be read.
+        """
         snapshot = self.folder / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
         size = 0
         try:
             for path in snapshot.rglob("*"):
-                if path.is_file() and self.links(str(path), target):
+                if path.is_file() and self.links(str(path), destination):
                     size += path.stat().st_size
         except OSError:
             return 0
         return size
 
-    def as_nearby_folder(self, notes: list[str]) -> NearbyFolder:
-        """Cache as a nearby folder to copy files from; lines for the user are added to ``notes``."""
+    def as_nearby_folder(self, remarks: list[str]) -> NearbyFolder:
+        """Cache as a nearby folder to copy files from; lines for the user are added to ``remarks``."""
         nearby = NearbyFolder(self.folder, self.folder, may_link)
-        nearby.notes = notes
+        nearby.remarks = remarks
         return nearby
 
 
@@ -93,4 +105,5 @@ def may_link(path: Path) -> bool:
 
 
 def _device(path: Path) -> int:
+    """Number of the file system that holds ``path``, or would hold it: that of the nearest existing folder above."""
     return next(folder for folder in (path, *path.parents) if folder.exists()).stat().st_dev

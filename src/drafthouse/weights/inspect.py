@@ -23,13 +23,13 @@ INDEX = "model.safetensors.index.json"
 CHOOSE = "choose a draft of the target's own family"
 # The table d2t of an EAGLE-3 head maps draft tokens to target tokens, 8 bytes each. A larger table is not read.
 _MAX_TABLE_BYTES = 8 << 20
-_STRUCT_FORMATS = {"I64": "q", "I32": "i"}
+_STRUCT_FORMATS = {"I64": "q", "I32": "i"}  # safetensors dtype of a table -> struct format
 
 
 def check_model(path: Path) -> list[Problem]:
-    """Problems of the model at ``path``: a folder of safetensors, one safetensors file, or a GGUF file.
+    """Problems of the model at ``path``: a folder of safetensors, one safetensors file, or all files of a GGUF model.
 
-    Weights of another format, such as pickled ones, are not checked.
+    A missing path is a problem. Weights of another format, such as pickled ones, are not checked.
     """
     if path.is_dir():
         return _SafetensorsFolder(path).problems()
@@ -46,7 +46,7 @@ def check_model(path: Path) -> list[Problem]:
 
 
 def remarks(path: Path) -> list[str]:
-    """Lines about oddities of a folder of safetensors that do not prevent loading it."""
+    """Lines about oddities of a folder of safetensors that do not prevent loading it; [] for a file."""
     if not path.is_dir():
         return []
     return _SafetensorsFolder(path).remarks()
@@ -56,7 +56,8 @@ def check_pair(target: Path, draft: Path, method: PairMethod) -> list[Problem]:
     """Problems that prevent the model at ``draft`` from drafting for the one at ``target``.
 
     A draft model must use the target's id for every ordinary token; its vocabulary size may differ by at most
-    ``vocab_difference`` (llama.cpp allows 128, vLLM 0). A draft head must propose only token ids of the target.
+    ``vocab_difference`` (llama.cpp allows 128, vLLM 0). A draft head must propose only token ids of the target. Nothing
+    is checked for other kinds of methods. Files that cannot be read are a problem.
     """
     try:
         if method["kind"] == "head":
@@ -82,6 +83,7 @@ class _SafetensorsFolder:
         self.headers = {file.name: read_header(file) for file in sorted(path.glob("*.safetensors"))}
 
     def problems(self) -> list[Problem]:
+        """Problems of the headers, and of the index if there is one; a folder without weights is a problem."""
         problems: list[Problem] = []
         for header in self.headers.values():
             problems += header.problems
@@ -96,10 +98,12 @@ class _SafetensorsFolder:
         return problems
 
     def remarks(self) -> list[str]:
+        """Line about an index whose ``total_size`` is not the size of the tensors; [] if it is, or without one."""
         metadata = _parse_index(_read_bytes(self._index)).get("metadata")
         if not isinstance(metadata, Mapping):
             return []
-        total_size, size = metadata.get("total_size"), 0
+        total_size = metadata.get("total_size")
+        size = 0  # bytes
         for header in self.headers.values():
             size += sum(tensor.size for tensor in header.tensors.values())
         if not isinstance(total_size, (int, float)) or total_size == size:
@@ -108,6 +112,7 @@ class _SafetensorsFolder:
         return [f"{self._index}: total_size says {total_size:,.0f} bytes, the tensors have {size:,}"]
 
     def _has_other_format(self) -> bool:
+        """True if the folder has pickled weights or a GGUF file, which are not checked here."""
         return any(any(self._path.glob(f"*.{suffix}")) for suffix in ("bin", "pt", "pth", "gguf"))
 
     def _check_index(self) -> list[Problem]:
@@ -150,6 +155,7 @@ def no_weight_map(where: str) -> Problem:
 
 
 def _read_bytes(index: Path) -> bytes:
+    """Content of an index; empty, which is no valid JSON, if it cannot be read."""
     try:
         return index.read_bytes()
     except OSError:
@@ -157,6 +163,7 @@ def _read_bytes(index: Path) -> bytes:
 
 
 def _parse_index(text: bytes) -> dict[str, Any]:
+    """JSON object of an index; {} for any other text."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -170,6 +177,7 @@ def _parse_index(text: bytes) -> dict[str, Any]:
 
 
 def _check_draft(target: Vocabulary, draft: Vocabulary, where: Path, max_difference: int) -> list[Problem]:
+    """Problems of a draft model; ``where``: its path. ``max_difference`` as in `_differences`."""
     return [
         Problem("draft-vocabulary-differs", found, needed, CHOOSE, str(where))
         for found, needed in _differences(target, draft, max_difference)
@@ -177,7 +185,11 @@ def _check_draft(target: Vocabulary, draft: Vocabulary, where: Path, max_differe
 
 
 def _differences(target: Vocabulary, draft: Vocabulary, max_difference: int) -> Iterator[tuple[str, str]]:
-    """Yield (found, needed) for each difference that prevents drafting; ``max_difference`` counts tokens."""
+    """Yield (found, needed) for each difference that prevents drafting.
+
+    Sizes may differ by ``max_difference`` tokens. Then follow opaque tokenizer files; and, if the texts of both are
+    known, the kinds of tokenizers, the texts of ordinary tokens, and the beginning-of-text tokens.
+    """
     if target.size is not None and draft.size is not None and abs(target.size - draft.size) > max_difference:
         yield f"{draft.size} rows for tokens", f"the target's {target.size}, give or take {max_difference}"
     if target.opaque and draft.opaque and target.opaque != draft.opaque:
@@ -188,13 +200,17 @@ def _differences(target: Vocabulary, draft: Vocabulary, max_difference: int) -> 
         yield f"a tokenizer of the kind {draft.kind}", f"the target's: {target.kind}"
     yield from _token_differences(target, draft, max_difference)
     if "bos" in target.ends and "bos" in draft.ends and target.ends["bos"] != draft.ends["bos"]:
-        draft_bos, target_bos = draft.texts.get(draft.ends["bos"]), target.texts.get(target.ends["bos"])
+        draft_bos = draft.texts.get(draft.ends["bos"])
+        target_bos = target.texts.get(target.ends["bos"])
         if draft_bos != target_bos:
             yield f"{draft_bos!r} as the beginning-of-text token", f"the target's {target_bos!r}"
 
 
 def _token_differences(target: Vocabulary, draft: Vocabulary, max_difference: int) -> Iterator[tuple[str, str]]:
-    """Yield (found, needed) for ordinary tokens that differ; ``max_difference`` may be in one vocabulary only."""
+    """Yield (found, needed) for ordinary tokens with other texts, and for too many that only one vocabulary has.
+
+    ``max_difference``: the number of ordinary tokens that only one of the two may have.
+    """
     # Special tokens have other names in a chat model than in its base model, and no prompt or answer contains them.
     special = target.special | draft.special
     common = (target.texts.keys() & draft.texts.keys()) - special
@@ -211,7 +227,11 @@ def _token_differences(target: Vocabulary, draft: Vocabulary, max_difference: in
 
 
 def _check_head(target: Path, draft: Path) -> list[Problem]:
-    """Check that a draft head proposes only token ids of the target; its table d2t has precedence over its config."""
+    """Problem of a draft head that proposes token ids that the target does not have.
+
+    Its table d2t has precedence over the vocabulary size in its config. [] too if what is needed is not known: one of
+    the two is a single file, the target's size or the head's is missing, or the table cannot be read.
+    """
     if not (target.is_dir() and draft.is_dir()):
         return []
     size = vocabulary_of(target).size
@@ -226,17 +246,22 @@ def _check_head(target: Path, draft: Path) -> list[Problem]:
         highest = _highest_token(*table)
         if highest is None or highest < size:
             return []
-        found, needed = f"a head whose table d2t maps to token {highest}", f"numbers below {size}, the target's"
+        found = f"a head whose table d2t maps to token {highest}"
+        needed = f"numbers below {size}, the target's"
     else:
         draft_size = config_of(draft).get("vocab_size")
         if not isinstance(draft_size, int) or draft_size <= size:
             return []
-        found, needed = f"a head that proposes {draft_size} tokens", f"{size} or fewer: the target has no more"
+        found = f"a head that proposes {draft_size} tokens"
+        needed = f"{size} or fewer: the target has no more"
     return [Problem("draft-vocabulary-differs", found, needed, "choose a head trained for this target", str(draft))]
 
 
 def _highest_token(file: Path, tensor: Tensor) -> int | None:
-    """Highest target token id in a table d2t (draft token i is target token i + d2t[i]); None if it is not readable."""
+    """Highest target token id in a table d2t (draft token i is target token i + d2t[i]).
+
+    None for a table of another dtype, of no values, or of more bytes than are read.
+    """
     form = _STRUCT_FORMATS.get(tensor.dtype)
     if form is None or not 0 < tensor.size <= _MAX_TABLE_BYTES:
         return None

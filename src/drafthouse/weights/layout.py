@@ -1,6 +1,8 @@
 """Layout of a revision's files on disk, in a plain folder or in a Hugging Face cache, and checks of the disk space.
 
-No file is written through a symbolic link: someone could plant a link that leads anywhere on the machine.
+The cache has the format of huggingface_hub: its ``blobs`` are the files, named by their hashes; a folder for each
+commit has links from file names to blobs. A part is an unfinished file. No file is written through a symbolic link:
+someone could plant a link that leads anywhere on the machine.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ from .hub_client import folders_above
 
 PARTS = ".drafthouse-parts"
 FETCHED = "fetch-"  # prefix of temporary folders in which a Python package is unpacked
-_CLIENT_FOLDERS, _INCOMPLETE = ("huggingface", "huggingface/download"), ".incomplete"  # of huggingface_hub
+# Below ``.cache``: where huggingface_hub, the hub's own client, keeps its unfinished files, and their suffix.
+_CLIENT_FOLDERS = ("huggingface", "huggingface/download")
+_INCOMPLETE = ".incomplete"
 _LOCK_TRIES = 100  # another run may create and remove the same folder at the same time
-_ABANDONED_S = 3600.0  # age at which an unfinished file in a shared cache counts as abandoned
+_ABANDONED_S = 3600.0  # seconds without a change after which an unfinished file in a shared cache counts as abandoned
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Layout:
         return self.blobs / key if self.blobs else self.folder / name
 
     def part(self, key: str) -> Path:
-        """Path of a file while it is unfinished."""
+        """Path of a file while it is unfinished; ``key`` is its hash."""
         return self.parts / f"{key}.part"
 
     def linked(self, name: str, key: str) -> bool:
@@ -63,14 +67,18 @@ class Layout:
         new_link.replace(link)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise DrafthouseError if a folder on the path to the files, or a file itself, is a link or another type."""
-        paths: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
+        """Raise DrafthouseError if a folder on the path to the files, or a file itself, is a link or another type.
+
+        In a cache the names are links by design, and only folders are checked. What does not exist yet is right.
+        """
+        # A dictionary without values: each folder once, in a fixed order.
+        folders: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
         for name in names:
             for folder in folders_above(name):
-                paths[self.folder / folder] = None
+                folders[self.folder / folder] = None
         if self.blobs:
-            paths[self.blobs] = None
-        for path in paths:
+            folders[self.blobs] = None
+        for path in folders:
             _check_type(path, stat.S_ISDIR, "a folder")
         if not self.blobs:
             for name in names:
@@ -78,20 +86,26 @@ class Layout:
 
 
 def folder_layout(path: Path, one_file: bool = False) -> Layout:
-    """Layout of weights at ``path``: a folder, or one file in a folder that holds other weights too."""
+    """Layout of weights at ``path``: a folder, or one file in a folder that holds other weights too.
+
+    Such a file has a folder of parts to itself, because each folder of parts is locked by one run.
+    """
     if one_file:
-        return Layout(path.parent, path, path.parent / PARTS / path.name)
-    return Layout(path, path, path / PARTS)
+        return Layout(folder=path.parent, path=path, parts=path.parent / PARTS / path.name)
+    return Layout(folder=path, path=path, parts=path / PARTS)
 
 
 def cache_layout(cache: Path, repo: str, commit: str) -> Layout:
-    """Layout of a Hugging Face cache (``models--org--name`` with blobs, snapshots and refs)."""
+    """Layout of a commit in a Hugging Face cache (``models--org--name`` with blobs, snapshots and refs)."""
     base = cache / f"models--{repo.replace('/', '--')}"
-    return Layout(base / "snapshots" / commit, base / commit, base / PARTS, base / "blobs")
+    return Layout(folder=base / "snapshots" / commit, path=base / commit, parts=base / PARTS, blobs=base / "blobs")
 
 
 def write_ref(layout: Layout, branch: str, commit: str) -> None:
-    """Record in a Hugging Face cache which commit a branch points to, as huggingface_hub does."""
+    """Record in a Hugging Face cache which commit a branch points to, as huggingface_hub does.
+
+    Nothing is written in a plain folder, or for a branch whose name is not safe as a path.
+    """
     if layout.blobs is None or not re.fullmatch(r"[\w./-]+", branch) or ".." in branch.split("/"):
         return
     replace_file(layout.blobs.parent / "refs" / branch, commit, None, layout.parts)
@@ -120,7 +134,10 @@ def _check_type(path: Path, is_type: Callable[[int], bool], type_name: str) -> N
 
 @contextmanager
 def locked_parts(layout: Layout) -> Iterator[None]:
-    """Create and lock the folder of unfinished files; at the end remove it if it is empty, and unlock it."""
+    """Create and lock the folder of unfinished files; at the end remove it if it is empty, and unlock it.
+
+    Raises DrafthouseError if another run has the lock.
+    """
     with disk_trouble(layout.parts):
         handle = _open_and_lock(layout.parts)
     try:
@@ -134,7 +151,11 @@ def locked_parts(layout: Layout) -> Iterator[None]:
 
 
 def _open_and_lock(folder: Path) -> int:
-    """Return a locked descriptor of the folder. Raises DrafthouseError if another run has the lock, and OSError."""
+    """Descriptor of the folder, which is created and locked. Raises DrafthouseError if another run has the lock.
+
+    On a file system without locks for folders the folder stays unlocked. Raises OSError for a folder that cannot be
+    opened, or that other runs remove again and again.
+    """
     for _ in range(_LOCK_TRIES):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -162,7 +183,12 @@ def _open_and_lock(folder: Path) -> int:
 
 
 def remove_stale_parts(layout: Layout, keys: Iterable[str]) -> int:
-    """Remove unfinished files, except those with a hash in ``keys``; return the bytes removed."""
+    """Remove unfinished files that no run will continue; the number of bytes removed.
+
+    These are parts whose hash is not in ``keys``, folders of unpacked packages, and what huggingface_hub left
+    unfinished: in a plain folder all of it, in a Hugging Face cache, which other programs share, only old files. The
+    bytes in folders are not counted.
+    """
     kept_names = {f"{key}.part" for key in keys}
     orphans = [path for path in _folder_entries(layout.parts) if path.name not in kept_names]
     if layout.blobs is None:
@@ -197,6 +223,7 @@ def _unfinished_of_client(cache: Path) -> list[Path]:
 
 
 def _folder_entries(folder: Path) -> list[Path]:
+    """Entries of a folder, sorted; [] if it does not exist or cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -208,20 +235,21 @@ def _folder_entries(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Need:
-    """Space that downloads into ``folder`` need: ``bytes``, the number of ``files``, and the repository ``what``."""
+    """Space that downloads into ``folder`` need."""
 
-    folder: Path
+    folder: Path  # may not exist yet
     bytes: int
-    files: int
-    what: str
+    files: int  # new files, each of which takes an inode
+    what: str  # the repository, for messages
 
 
 def check_room(needs: Sequence[Need], margin: int) -> None:
     """Raise DrafthouseError if a file system lacks bytes or inodes for all ``needs`` on it together.
 
-    ``margin`` is the number of bytes that must stay free on each file system.
+    ``margin`` is the number of bytes that must stay free on each file system. A need of no new files counts nothing. A
+    file system that names no number of inodes is not checked for them.
     """
-    by_disk: dict[int, list[Need]] = {}
+    by_disk: dict[int, list[Need]] = {}  # by device number
     for need in needs:
         if need.files:
             by_disk.setdefault(_nearest_existing(need.folder).stat().st_dev, []).append(need)
@@ -229,7 +257,8 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
     for disk_needs in by_disk.values():
         where = _nearest_existing(disk_needs[0].folder)
         disk = os.statvfs(where)
-        free, needed = disk.f_bavail * disk.f_frsize, sum(need.bytes for need in disk_needs)
+        free = disk.f_bavail * disk.f_frsize
+        needed = sum(need.bytes for need in disk_needs)
         what = " and ".join(need.what for need in disk_needs)
         if needed and needed + margin > free:
             problems.append(
@@ -257,4 +286,5 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
 
 
 def _nearest_existing(path: Path) -> Path:
+    """The path itself, or the first folder above it that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -32,16 +32,19 @@ if TYPE_CHECKING:
 
 # Limits in bytes for reading headers at the hub. A safetensors header has some 150 bytes per tensor, and a built-in
 # head is in few shards. A GGUF header holds the vocabulary (11 MB for 248,320 tokens). The index is needed anyway.
-_MAX_HEADER, _MAX_GGUF, _MAX_INDEX = 3 << 20, 48 << 20, 64 << 20
-_FIRST_READ, _GROWTH = 64 << 10, 4  # bytes of the first request; each later request multiplies the total
+_MAX_HEADER = 3 << 20  # of all safetensors headers of a model together
+_MAX_GGUF = 48 << 20  # of all GGUF headers of a model together
+_MAX_INDEX = 64 << 20
+_FIRST_READ = 64 << 10  # bytes of the first request for a header
+_GROWTH = 4  # each later request multiplies the bytes downloaded until then
 
 
 @dataclass(frozen=True)
 class ExpectedHead:
-    """Built-in head as the catalogue describes it; ``file`` is the GGUF file that the engine loads, '' for a folder."""
+    """Built-in head that weights must contain."""
 
-    wanted: BuiltinHead
-    file: str = ""
+    wanted: BuiltinHead  # as the catalogue describes it
+    file: str = ""  # name of the GGUF file that the engine loads; '' for a folder of safetensors
 
     @classmethod
     def of(cls, wanted: BuiltinHead, path: Path) -> ExpectedHead:
@@ -51,15 +54,15 @@ class ExpectedHead:
 
 @dataclass(frozen=True)
 class Files:
-    """Files of a model on disk or at the hub: ``sizes`` in bytes by name; ``opened`` opens a file for reading."""
+    """Files of a model on disk or at the hub."""
 
-    where: str
-    sizes: Mapping[str, int]
-    opened: Callable[[str], AbstractContextManager[ByteReader]]
+    where: str  # path, or repository and commit, for messages
+    sizes: Mapping[str, int]  # bytes by name
+    opened: Callable[[str], AbstractContextManager[ByteReader]]  # opens the file of a name for reading
 
 
 def check_head_on_disk(head: ExpectedHead, path: Path) -> list[Problem]:
-    """Problems of the built-in head in the weights at ``path``."""
+    """Problems of the built-in head in the weights at ``path``, unreadable headers included; [] if it is right."""
     folder = path if path.is_dir() else path.parent
     try:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
@@ -71,7 +74,8 @@ def check_head_on_disk(head: ExpectedHead, path: Path) -> list[Problem]:
 def check_at_hub(head: ExpectedHead, plan: Plan, limits: Limits) -> list[str]:
     """Check before the download that a revision has its built-in head. Raises DrafthouseError if it does not.
 
-    Returns a line for the user if the headers cannot be read; the check is then made after the download.
+    A line for the user if the headers cannot be read: the check is then made after the download. No lines if the head
+    is right, or if there is nothing to save: nothing to download, or a list of files that came from a note on disk.
     """
     if not (plan.snapshot.from_hub and plan.to_fetch()):
         return []
@@ -86,7 +90,11 @@ def check_at_hub(head: ExpectedHead, plan: Plan, limits: Limits) -> list[str]:
 
 
 def check_head(head: ExpectedHead, files: Files) -> list[Problem]:
-    """Problems of the built-in head in ``files``. Raises ValueError, struct.error or OSError for unreadable headers."""
+    """Problems of the built-in head in ``files``; [] if it is right.
+
+    The headers are those of the GGUF file, or of the shards that hold the head's tensors according to the index, or,
+    without an index, of all shards. Raises ValueError, struct.error or OSError for unreadable headers.
+    """
     if head.file:
         return compare(head.wanted, _gguf_tensor_types(head.file, files), files.where)
     if INDEX not in files.sizes:
@@ -97,7 +105,6 @@ def check_head(head: ExpectedHead, files: Files) -> list[Problem]:
             shard_of = weight_map(stream.read(files.sizes[INDEX]))
         if shard_of is None:
             return [no_weight_map(f"{files.where}: {INDEX}")]
-        # Read only the shards that hold the head's tensors according to the index.
         shards = set()
         for pattern in _all_patterns(head.wanted):
             shards.update(shard_of[name] for name in _matching(shard_of, pattern))
@@ -106,8 +113,14 @@ def check_head(head: ExpectedHead, files: Files) -> list[Problem]:
 
 
 def compare(wanted: BuiltinHead, tensor_types: Mapping[str, str], where: str) -> list[Problem]:
-    """Compare the tensors that a head needs with ``tensor_types`` (name -> dtype), which has all of the head's."""
-    missing, unusable = list[str](), list[str]()
+    """Problems of a head, from the dtypes of its tensors by name; ``tensor_types`` may have other tensors too.
+
+    Each of the patterns ``wanted["tensors"]`` must match a tensor. If only siblings, such as ``qweight``, match, the
+    head was quantized, which is a problem of its precision; if nothing matches, it was not exported. Tensors that match
+    a pattern of ``wanted["dtypes"]`` must have one of its dtypes.
+    """
+    missing: list[str] = []
+    unusable: list[str] = []
     for pattern in wanted["tensors"]:
         if _matching(tensor_types, pattern):
             continue
@@ -136,7 +149,10 @@ def compare(wanted: BuiltinHead, tensor_types: Mapping[str, str], where: str) ->
 
 
 def _sibling_pattern(pattern: str) -> str:
-    """Pattern for tensors that quantizers store instead: ``mtp.fc.*`` (``mtp.fc.qweight``) for ``mtp.fc.weight``."""
+    """Pattern for tensors that quantizers store instead: ``mtp.fc.*`` (``mtp.fc.qweight``) for ``mtp.fc.weight``.
+
+    A pattern whose last part has a ``*`` already stays as it is.
+    """
     module, _, name = pattern.rpartition(".")
     return pattern if "*" in name else f"{module}.*"
 
@@ -147,6 +163,7 @@ def _all_patterns(wanted: BuiltinHead) -> list[str]:
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    """Names that match an fnmatch pattern, sorted."""
     return sorted(name for name in names if fnmatchcase(name, pattern))
 
 
@@ -167,6 +184,7 @@ def _gguf_tensor_types(name: str, files: Files) -> dict[str, str]:
 
 
 def _shard_tensor_types(shards: Iterable[str], files: Files) -> dict[str, str]:
+    """Tensors (name -> dtype) of safetensors files. Raises ValueError for a damaged header."""
     tensor_types: dict[str, str] = {}
     for shard in shards:
         with files.opened(shard) as stream:
@@ -181,19 +199,25 @@ def _shard_tensor_types(shards: Iterable[str], files: Files) -> dict[str, str]:
 
 
 def files_at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, header_bytes: int = _MAX_HEADER) -> Files:
-    """Files at the hub, downloaded only as far as they are read; ``header_bytes`` limits safetensors headers."""
+    """Files at the hub, of which only the headers are downloaded, and the index as a whole.
+
+    ``header_bytes`` limits the safetensors headers that are read of all files together.
+    """
     by_name = {file.path: file for file in listed}
-    safetensors, gguf = _ByteBudget(header_bytes), _ByteBudget(_MAX_GGUF)
+    safetensors_budget = _ByteBudget(header_bytes)
+    gguf_budget = _ByteBudget(_MAX_GGUF)
 
     @contextmanager
     def opened(name: str) -> Iterator[ByteReader]:
+        """Open a file; the bytes that are read come from the hub. Raises ValueError and DrafthouseError."""
         file = by_name[name]
         if name == INDEX:
             with _download_small(file, limits) as stream:
                 yield stream
         else:
             with tempfile.TemporaryFile() as stream:
-                yield _HubFileStart(file, stream, limits, gguf if name.endswith(".gguf") else safetensors)
+                budget = gguf_budget if name.endswith(".gguf") else safetensors_budget
+                yield _HubFileStart(file, stream, limits, budget)
 
     return Files(where, {name: file.size for name, file in by_name.items()}, opened)
 
@@ -214,7 +238,7 @@ def _download_small(file: RemoteFile, limits: Limits) -> Iterator[IO[bytes]]:
 
 @dataclass
 class _ByteBudget:
-    """Bytes that may still be downloaded."""
+    """Bytes that may still be downloaded, for all files that share the budget."""
 
     left: int
 
@@ -224,28 +248,28 @@ class _HubFileStart:
     """`ByteReader` of a file at the hub: the first bytes are downloaded into ``stream`` as they are read."""
 
     file: RemoteFile
-    stream: IO[bytes]
+    stream: IO[bytes]  # temporary file
     limits: Limits
     budget: _ByteBudget
-    loaded: int = 0
-    position: int = 0
+    loaded: int = 0  # bytes downloaded
+    position: int = 0  # bytes read
 
     def read(self, length: int, /) -> bytes:
-        """Return the next bytes, fewer only at the end. Raises ValueError if the budget is used up."""
+        """Next bytes, fewer only at the end of the file. Raises ValueError if the budget is used up."""
         need = min(self.position + length, self.file.size)
         if need > self.loaded:
             # Growing by a factor keeps the requests few; the file and the budget limit the bytes.
             wanted = max(need, _FIRST_READ, self.loaded * _GROWTH)
-            target = min(wanted, self.file.size, self.loaded + self.budget.left)
-            if target < need:
+            allowed = min(wanted, self.file.size, self.loaded + self.budget.left)
+            if allowed < need:
                 raise ValueError(f"a header of {shown_bytes(need)} or more, too large to be read before the download")
-            fetch_start(self.file, target, self.stream.fileno(), self.limits)
-            self.budget.left -= target - self.loaded
-            self.loaded = target
+            fetch_start(self.file, allowed, self.stream.fileno(), self.limits)
+            self.budget.left -= allowed - self.loaded
+            self.loaded = allowed
         data = self.stream.read(length)
         self.position += len(data)
         return data
 
     def tell(self) -> int:
-        """Return how many bytes were read."""
+        """Number of bytes that were read."""
         return self.position

@@ -1,8 +1,9 @@
 """Copy weights from a nearby folder, such as a mounted disk of the box, instead of the Hugging Face hub.
 
 The folder has the layout of ``models_dir``. Files are found by name and size, and each one is verified by its hash, so
-a damaged or incomplete folder costs only time. If Drafthouse filled the folder, notes beside the weights list the
-files of a revision, and the hub is not needed at all: this serves a box without a network.
+a damaged or incomplete folder costs only time. If Drafthouse filled the folder, JSON files beside the weights, called
+notes (`integrity.Note`), list the files of a revision, and the hub is not needed at all: this serves a box without a
+network. Lines for the user are called remarks. A part is a partial file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..core.pins import is_commit
 from .hub_client import RemoteFile, Snapshot
 from .integrity import NOTE_SUFFIX
 
-# Receives the number of bytes added to the partial file; negative: discarded.
+# Receives the number of bytes added to the part; negative: discarded.
 TellBytes = Callable[[int], None]
 _NOTE_LIMIT = 64 << 20  # bytes; larger notes are ignored
 _PIECE = 4 << 20  # bytes of one read
@@ -39,22 +40,25 @@ def nearby_folder_of(settings: Mapping[str, Any] | None) -> NearbyFolder | None:
 class NearbyFolder:
     """A folder of the box that may hold weights already.
 
-    Files are cloned or hard-linked if ``may_link`` allows it, else copied. ``notes`` tells the user of unusable files.
+    Files are cloned or hard-linked if ``may_link`` allows it, else copied. ``remarks`` names unusable files.
     """
 
     def __init__(self, folder: Path, models_dir: Path, may_link: Callable[[Path], bool] = lambda path: True) -> None:
-        self._folder, self._models_dir, self._may_link = folder, models_dir, may_link
-        self.notes: list[str] = []
+        self._folder = folder
+        self._models_dir = models_dir
+        self._may_link = may_link
+        self.remarks: list[str] = []
 
     def relative(self, path: Path) -> str:
         """Path relative to ``models_dir``, and so to the nearby folder, such as ``Qwen-Qwen3-32B``."""
         return path.relative_to(self._models_dir).as_posix()
 
     def listing(self, relative: str, repo: str, revision: str, identity_of: Callable[[str], str]) -> Snapshot | None:
-        """List the files of the revision from the note beside the weights; None if the note does not match.
+        """Files of the revision, from the note beside the weights; None without a note that matches.
 
-        ``identity_of`` returns the wanted identity for a commit; it covers the file patterns. ``revision`` must be the
-        note's commit, or the branch (or ``unresolved``) that the note was made for.
+        A note matches if it is complete, is for ``repo``, was made for ``revision`` (its commit, or the same branch or
+        ``unresolved``), and has the identity that ``identity_of`` gives for its commit, which covers the file patterns.
+        A note that matches but has a malformed file entry gives None and a remark.
         """
         note = self._read_note(relative)
         commit = note.get("commit")
@@ -67,17 +71,22 @@ class NearbyFolder:
         try:
             files = tuple(_remote_file(path, entry) for path, entry in sorted(note["files"].items()))
         except (KeyError, TypeError, ValueError, AttributeError):
-            self.notes.append(f"{self._folder}: the note of {relative} can't be read; using the hub")
+            self.remarks.append(f"{self._folder}: the note of {relative} can't be read; using the hub")
             return None
         return Snapshot(repo, revision, commit, files)
 
-    def fill_part(
-        self, relative: str, part: Path, size: int | None, sha256: str | None, git_sha1: str | None, tell: TellBytes
-    ) -> bool:
-        """Fill ``part`` with the file ``relative``; return True if the whole file is there and its hash is right.
+    def fill_part_of(self, file: RemoteFile, part: Path, tell: TellBytes) -> bool:
+        """Fill ``part`` as `fill_part` does; the path of ``file`` is relative to the folder."""
+        return self.fill_part(file.path, part, size=file.size, sha256=file.sha256, git_sha1=file.git_sha1, tell=tell)
 
-        ``part`` may have the first bytes already; it is removed if the hash is wrong. Returns False if the file does
-        not exist or differs. Raises DrafthouseError if the disk is full or read-only.
+    def fill_part(
+        self, relative: str, part: Path, *, size: int | None, sha256: str | None, git_sha1: str | None, tell: TellBytes
+    ) -> bool:
+        """Fill ``part`` with the file ``relative``; True if the whole file is there and its hash is right.
+
+        ``size``: None if it is not known. ``part`` may have the first bytes already; it is removed if the hash is
+        wrong. False if no hash is given, or if the file does not exist, differs or cannot be read; all but a missing
+        file or hash add a remark. Raises DrafthouseError if the disk is full or read-only.
         """
         key = sha256 or git_sha1
         if not key:
@@ -87,18 +96,20 @@ class NearbyFolder:
             return self._fill_part(relative, part, size, key, tell)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-                needed, do = "room for the weights", "free some space, then run again: it resumes"
-                raise one_problem("disk-full", f"{error.strerror} at {part.parent}", needed, do) from error
-            self.notes.append(f"{self._folder}: {relative}: {error.strerror or error}; using the hub")
+                found = f"{error.strerror} at {part.parent}"
+                do = "free some space, then run again: it resumes"
+                raise one_problem("disk-full", found, "room for the weights", do) from error
+            self.remarks.append(f"{self._folder}: {relative}: {error.strerror or error}; using the hub")
             return False
 
     def _fill_part(self, relative: str, part: Path, size: int | None, key: str, tell: TellBytes) -> bool:
+        """Link the file, else copy what the part lacks, else copy the whole file; True if the hash ``key`` fits."""
         source_path = self._folder / relative
         if not source_path.is_file():
             return False
         source_size = source_path.stat().st_size
         if size is not None and source_size != size:
-            self.notes.append(f"{self._folder}: {relative} has {source_size} bytes instead of {size}")
+            self.remarks.append(f"{self._folder}: {relative} has {source_size} bytes instead of {size}")
             return False
         part_size = _file_size(part)
         if not part_size and self._may_link(source_path) and _link(source_path, part, key, tell):
@@ -108,10 +119,11 @@ class NearbyFolder:
         # The wrong bytes may be those that an earlier run left in the part: copy the whole file.
         if part_size and _copy(source_path, part, key, tell):
             return True
-        self.notes.append(f"{self._folder}: {relative} has wrong bytes; using the hub")
+        self.remarks.append(f"{self._folder}: {relative} has wrong bytes; using the hub")
         return False
 
-    def _read_note(self, relative: str) -> dict[str, Any]:  # {} if missing, too large or malformed
+    def _read_note(self, relative: str) -> dict[str, Any]:
+        """Note beside the weights at ``relative``; {} if it is missing, too large or malformed."""
         path = self._folder / f"{relative}{NOTE_SUFFIX}"
         with contextlib.suppress(OSError, ValueError):
             if path.is_file() and path.stat().st_size <= _NOTE_LIMIT:
@@ -121,8 +133,10 @@ class NearbyFolder:
         return {}
 
 
-def _remote_file(path: str, entry: Mapping[str, Any]) -> RemoteFile:  # raises ValueError for an unsafe entry
-    sha256, git_sha1 = entry.get("sha256"), entry.get("git_sha1")
+def _remote_file(path: str, entry: Mapping[str, Any]) -> RemoteFile:
+    """File for an entry of a note. Raises ValueError without a hash, or for a path that leads out of the folder."""
+    sha256 = entry.get("sha256")
+    git_sha1 = entry.get("git_sha1")
     if (sha256 is None and git_sha1 is None) or path.startswith("/") or ".." in path.split("/"):
         raise ValueError(path)
     # Large files have the hub's sha256, small ones git's blob id; one hash is enough.
@@ -137,6 +151,7 @@ def _new_hash(key: str, size: int) -> hashlib._Hash:
 
 
 def _file_size(path: Path) -> int:
+    """Size in bytes; 0 for a file that does not exist or cannot be examined."""
     try:
         return path.stat().st_size
     except OSError:
@@ -144,22 +159,22 @@ def _file_size(path: Path) -> int:
 
 
 def _copy(source_path: Path, part: Path, key: str, tell: TellBytes) -> bool:
-    """Copy the bytes that ``part`` lacks; return True if its hash is ``key``, else remove it and return False."""
+    """Copy the bytes that ``part`` lacks; True if its hash is ``key`` then, else it is removed. Raises OSError."""
     size = source_path.stat().st_size
     digest = _new_hash(key, size)
     # O_NOFOLLOW: never write through a planted symbolic link.
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "r+b", buffering=0) as target, source_path.open("rb") as source:
-        while piece := target.read(_PIECE):
+    with os.fdopen(descriptor, "r+b", buffering=0) as part_stream, source_path.open("rb") as source:
+        while piece := part_stream.read(_PIECE):
             digest.update(piece)
-        source.seek(target.tell())
+        source.seek(part_stream.tell())
         while piece := source.read(_PIECE):
             digest.update(piece)
-            view = memoryview(piece)
-            while view:
-                view = view[target.write(view) :]
+            unwritten = memoryview(piece)
+            while unwritten:  # an unbuffered write may take fewer bytes
+                unwritten = unwritten[part_stream.write(unwritten) :]
             tell(len(piece))
-        part_size = target.tell()
+        part_size = part_stream.tell()
     if part_size == size and digest.hexdigest() == key:
         return True
     part.unlink(missing_ok=True)
@@ -171,7 +186,8 @@ def _link(source_path: Path, part: Path, key: str, tell: TellBytes) -> bool:
     """Make ``part`` a clone (shared blocks) or else a hard link of the verified file, if on the same file system.
 
     A hard link is made only after the hash was checked, so that no part ever leads to an unverified foreign file.
-    Returns False if neither works; the caller then copies.
+    ``tell`` counts the bytes as they are hashed, and takes them back on failure. False if neither works or the hash is
+    not ``key``; there is no part then, and the caller copies.
     """
     status = source_path.stat()
     if status.st_dev != part.parent.stat().st_dev:
@@ -195,7 +211,8 @@ def _link(source_path: Path, part: Path, key: str, tell: TellBytes) -> bool:
     return is_done
 
 
-def _clone(source_path: Path, part: Path) -> bool:  # False if the file system cannot share blocks
+def _clone(source_path: Path, part: Path) -> bool:
+    """Create ``part`` as a clone; False, and no part, if the file system cannot share blocks."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         with source_path.open("rb") as source:

@@ -1,4 +1,4 @@
-"""Progress of the download of repositories: counted by the transfer and hashing threads, reported once a second."""
+"""Progress of downloads: counted by the threads that transfer and hash files, reported once a second."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from drafthouse.core.progress import Event, Tell
 
-_EVERY_S = 1.0
+_EVERY_S = 1.0  # seconds between two reports
 _WINDOW = 15  # reports, about 15 s, over which the rate is averaged
 
 
 class Counts:
-    """Bytes of one repository: ``total``, ``fetched`` from the hub, and ``copied`` from a folder of this machine.
-
-    ``verified_bytes`` were verified by an earlier run, ``rehashed_bytes`` were hashed again. ``hash_seconds`` is summed
-    over all threads; ``transfer_seconds`` is the time in which at least one file was being transferred.
-    """
+    """Bytes and seconds of one repository, called ``name`` in messages."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.total = self.verified_bytes = self.rehashed_bytes = self.fetched = self.copied = 0
-        self.hash_seconds = self.transfer_seconds = 0.0
-        self._hashed = self._hashed_before = self._transfers = 0
-        self._size_by_file: dict[str, int] = {}
-        self._transfer_start = 0.0
+        self.total = 0  # bytes of all files of the revision
+        self.verified_bytes = 0  # of files in place that an earlier run verified
+        self.rehashed_bytes = 0  # of files in place that this run verified by their hash
+        self.fetched = 0  # bytes downloaded from the hub
+        self.copied = 0  # bytes copied from the client's cache or from a nearby folder instead
+        self.hash_seconds = 0.0  # summed over all threads
+        self.transfer_seconds = 0.0  # in which at least one file was being transferred
+        self._hashed = 0  # bytes
+        self._hashed_at_report = 0  # bytes hashed when the last event was made
+        self._transfers = 0  # files that are being transferred
+        self._size_by_file: dict[str, int] = {}  # bytes on disk of files that this run works on
+        self._transfer_start = 0.0  # seconds of the monotonic clock
         self._lock = threading.Lock()
-        self._history: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._history: deque[tuple[float, int]] = deque(maxlen=_WINDOW)  # (time, bytes done) of the last events
 
     def set_size(self, name: str, size: int) -> None:
         """Set how many bytes of a file are on disk."""
@@ -73,16 +76,23 @@ class Counts:
                     self.transfer_seconds += time.monotonic() - self._transfer_start
 
     def event(self) -> Event:
-        """Progress event: current activity, bytes done and in total, and the recent rate in bytes/s."""
+        """Progress event: current activity, bytes done and in total, the recent rate in bytes/s and the seconds left.
+
+        The activity is a transfer if there is one; else hashing, if bytes were hashed since the last event; else the
+        wait for a free stream or hasher. Rate and seconds left are missing until two events show progress.
+        """
         now = time.monotonic()
         with self._lock:
             if self._transfers > 0:
-                activity, processed = "fetching", sum(self._size_by_file.values())
-            elif self._hashed > self._hashed_before:
-                activity, processed = "verifying", self._hashed
+                activity = "fetching"
+                processed = sum(self._size_by_file.values())
             else:
-                activity, processed = "waiting for a turn:", self._hashed
-            self._hashed_before = self._hashed
+                activity = "waiting for a turn:"
+                if self._hashed > self._hashed_at_report:
+                    activity = "verifying"
+                processed = self._hashed
+            self._hashed_at_report = self._hashed
+            # Bytes that are hashed again after a wrong download would lead beyond the total.
             done = min(self.total, self.verified_bytes + processed)
         event: Event = {
             "text": f"{activity} {self.name}",
@@ -91,7 +101,7 @@ class Counts:
             "total": self.total,
             "unit": "bytes",
         }
-        # Discarded bytes would give a negative rate: start anew.
+        # Discarded bytes, or a change from transfers to hashing, would give a negative rate: start anew.
         if self._history and self._history[-1][1] > done:
             self._history.clear()
         self._history.append((now, done))

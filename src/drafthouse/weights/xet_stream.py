@@ -1,7 +1,8 @@
 """Read a file from Xet, the hub's chunk store, in order and from any offset, with the library ``hf_xet``.
 
 ``huggingface_hub`` downloads a file from Xet out of order, so no other process could continue a partial file. The
-library works in its own threads and may wait for ever; the reader here gives up after a time limit.
+library works in its own threads and may wait for ever. Therefore one thread takes the pieces from the library and puts
+them into a queue, and the reader of the queue gives up after a time limit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .hub_client import Xet, asked_once
 
 _PIECE = 4 << 20  # bytes; larger pieces of the library are split
 _QUEUE_PIECES = 8  # pieces that may wait to be written
-_POLL_S = 0.2  # how often the two threads check whether to stop
+_POLL_S = 0.2  # seconds after which a thread that waits for the queue checks whether to stop
 
 
 class XetUnusableError(Exception):
@@ -27,7 +28,7 @@ class XetUnusableError(Exception):
 
 
 _lock = threading.Lock()
-_session: list[Any] = []
+_session: list[Any] = []  # the shared session; empty until the first download
 
 
 def _shared_session() -> Any:
@@ -41,11 +42,15 @@ def _shared_session() -> Any:
 
 
 def xet_pieces(
-    xet: Xet, size: int, start: int, *, token: str | None, stall_s: float, stop: threading.Event
+    xet: Xet, *, size: int, start: int, token: str | None, stall_s: float, stop: threading.Event
 ) -> Iterator[bytes]:
-    """Yield the bytes from offset ``start`` on. Raises XetUnusableError, also after ``stall_s`` seconds without any."""
+    """Yield the bytes of a file of ``size`` bytes from offset ``start`` on.
+
+    They end early, without an error, when ``stop`` is set. ``token``: for the hub; None for a public file. Raises
+    XetUnusableError if the library fails, or after ``stall_s`` seconds without a byte.
+    """
     pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(_QUEUE_PIECES)
-    stream = _Stream(xet, size, start, token, stall_s, pieces)
+    stream = _Stream(xet, size=size, start=start, token=token, stall_s=stall_s, pieces=pieces)
     threading.Thread(target=stream.run, daemon=True, name="xet").start()
     last_piece_at = time.monotonic()
     try:
@@ -67,15 +72,23 @@ def xet_pieces(
 
 
 class _Stream:
-    """Producer thread: puts pieces into the queue, then None or the exception of the library; abandoned if it hangs."""
+    """Producer of the queue ``pieces``: puts the bytes into it, then None or the exception of the library.
 
-    def __init__(self, xet: Xet, size: int, start: int, token: str | None, stall_s: float, pieces: Any) -> None:
-        self.xet, self.size, self.start, self.token, self.stall_s = xet, size, start, token, stall_s
+    It runs in a thread of its own, which is abandoned if the library hangs.
+    """
+
+    def __init__(self, xet: Xet, *, size: int, start: int, token: str | None, stall_s: float, pieces: Any) -> None:
+        self.xet = xet
+        self.size = size
+        self.start = start
+        self.token = token
+        self.stall_s = stall_s
         self.pieces = pieces
-        self.ended = threading.Event()
-        self.group: Any = None
+        self.ended = threading.Event()  # set when the reader wants no more
+        self.group: Any = None  # the library's download; None until it has begun
 
-    def run(self) -> None:  # in a thread of its own
+    def run(self) -> None:
+        """Put all pieces into the queue, and at last what ended them; the body of the thread."""
         final: BaseException | None = None
         try:
             for piece in self.stream():
@@ -87,14 +100,18 @@ class _Stream:
         self.put(final)
 
     def put(self, piece: Any) -> bool:
-        """Put a piece into the queue; return False if the reader has ended."""
+        """Put a piece into the queue, and wait while that is full; False if the reader has ended."""
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 self.pieces.put(piece, timeout=_POLL_S)
                 return True
         return False
 
-    def stream(self) -> Iterator[bytes]:  # the pieces as the library yields them
+    def stream(self) -> Iterator[bytes]:
+        """Ask the hub for the store and a token, then yield the pieces of the library, however long they are.
+
+        Raises XetUnusableError, errors of huggingface_hub, and whatever the library raises.
+        """
         from hf_xet import XetFileInfo  # noqa: PLC0415
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
 
@@ -123,5 +140,6 @@ class _Stream:
             threading.Thread(target=self.abort, daemon=True, name="xet-end").start()
 
     def abort(self) -> None:
+        """Abort the library's download; an error does not matter, because nobody reads from it any more."""
         with contextlib.suppress(Exception):
             self.group.abort()

@@ -105,10 +105,11 @@ def test_hashes_are_part_of_the_stamp_where_there_are_some() -> None:
 
 def test_an_image_is_built_from_files_that_are_known() -> None:
     install: Any = {"source_packages": ["oak==1.0"], "build_packages": ["elm==1.0"]}
-    derived = derived_from("base:1", "vllm", "1", "suffix", install, {"oak==1.0": [A], "elm==1.0": [B]})
+    names = {"engine": "vllm", "version": "1", "method": "suffix"}
+    derived = derived_from("base:1", **names, adds=install, hashes={"oak==1.0": [A], "elm==1.0": [B]})
     assert derived is not None
     assert derived.containerfile.count("--require-hashes") == 2
-    unknown = derived_from("base:1", "vllm", "1", "suffix", install, {"oak==1.0": [A]})
+    unknown = derived_from("base:1", **names, adds=install, hashes={"oak==1.0": [A]})
     assert unknown is not None
     assert unknown.containerfile.count("--require-hashes") == 1
 

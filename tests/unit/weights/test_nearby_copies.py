@@ -52,7 +52,7 @@ class Told:
 def bring(
     place: NearbyFolder, part: Path, sha256: str | None = SHA256, git: str | None = None, size: int | None = len(DATA)
 ) -> bool:
-    return place.fill_part(NAME, part, size, sha256, git, Told())
+    return place.fill_part(NAME, part, size=size, sha256=sha256, git_sha1=git, tell=Told())
 
 
 def test_no_settings_no_place() -> None:
@@ -62,7 +62,7 @@ def test_no_settings_no_place() -> None:
 
 def test_a_file_is_brought_by_either_hash(there: Path, part: Path) -> None:
     told = Told()
-    assert folder_place(there).fill_part(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, tell=told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA)
     part.unlink()
@@ -76,7 +76,7 @@ def test_what_was_begun_is_gone_on_with(there: Path, part: Path) -> None:
     part.parent.mkdir(parents=True)
     part.write_bytes(DATA[:7_000_001])
     told = Told()
-    assert folder_place(there).fill_part(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, tell=told)
     assert part.read_bytes() == DATA
     assert told.most == len(DATA) - 7_000_001
 
@@ -86,7 +86,7 @@ def test_a_wrong_beginning_is_thrown_away(there: Path, part: Path, begun: bytes)
     part.parent.mkdir(parents=True)
     part.write_bytes(begun)
     told = Told()
-    assert folder_place(there).fill_part(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, tell=told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA) - len(begun)
 
@@ -96,21 +96,21 @@ def test_wrong_bytes_of_the_right_size_are_not_taken(there: Path, part: Path) ->
     place = folder_place(there)
     assert not bring(place, part)
     assert not part.exists()
-    assert any("wrong bytes" in line for line in place.notes)
+    assert any("wrong bytes" in line for line in place.remarks)
     assert (there / NAME).read_bytes() == b"x" + DATA[1:]
 
 
 def test_another_size_is_not_read(there: Path, part: Path) -> None:
     place = folder_place(there)
     assert not bring(place, part, size=len(DATA) + 1)
-    assert place.notes == [f"{there}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}"]
+    assert place.remarks == [f"{there}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}"]
 
 
 def test_what_is_not_there(there: Path, part: Path) -> None:
     (there / NAME).unlink()
     place = folder_place(there)
     assert not bring(place, part)
-    assert place.notes == []
+    assert place.remarks == []
 
 
 def test_on_one_file_system_no_byte_is_written_twice(there: Path, part: Path) -> None:

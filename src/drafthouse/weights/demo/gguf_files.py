@@ -18,6 +18,8 @@ from ...core.errors import DrafthouseError, Problem, one_problem
 
 # Called with (bytes written, bytes in total); both are equal in the last call.
 Progress = Callable[[int, int], None]
+#: Values by metadata key.
+Metadata = Mapping[str, Any]
 
 # The tensors of a block whose output is added to the residual stream. If they are zero, the block adds
 # nothing: x + W_o·attention(x) = x and x + W_down·ffn(x) = x, whatever the norms around them do.
@@ -34,11 +36,11 @@ CHUNK = 1 << 20  # bytes of one read
 
 @dataclass(frozen=True)
 class Written:
-    """A file or folder that a recipe wrote; the ``sha256`` of a folder covers its file names and their hashes."""
+    """A file or folder that a recipe wrote."""
 
     path: str
-    bytes: int
-    sha256: str
+    bytes: int  # of the file, or of all files in the folder
+    sha256: str  # in hex; that of a folder covers its file names and their hashes
 
 
 def file_sha256(path: Path) -> str:
@@ -52,16 +54,19 @@ def file_sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor to write: its name, the tensor that gives its values, its GGML type, and whether all values are 0."""
+    """One tensor to write."""
 
     name: str
-    source: Any
-    target_type: Any
-    zero: bool
+    source: Any  # tensor of the reader (gguf.ReaderTensor) that gives the shape and the values
+    target_type: Any  # gguf.GGMLQuantizationType to write
+    zero: bool  # write the value 0 everywhere instead of the source's values
 
 
 def libraries() -> tuple[Any, Any]:
-    """Import gguf and numpy. They are missing on the controller, which uses only `recipes.recipe_key`."""
+    """The modules gguf and numpy. Raises DrafthouseError if one is missing.
+
+    They are imported here because the controller, which uses only `recipes.recipe_key`, does not have them.
+    """
     try:
         return importlib.import_module("gguf"), importlib.import_module("numpy")
     except ImportError as error:
@@ -98,7 +103,7 @@ def require_gguf(src: str) -> None:
 
 
 def open_gguf(gguf: Any, src: str) -> Any:
-    """Open a GGUFReader. Raises DrafthouseError unless ``src`` is a complete little-endian model."""
+    """GGUFReader of ``src``. Raises DrafthouseError unless that is a complete little-endian model in one file."""
     require_gguf(src)
     try:
         reader = gguf.GGUFReader(src)
@@ -129,7 +134,10 @@ def open_gguf(gguf: Any, src: str) -> Any:
 
 
 def blocks_of(reader: Any, block_count: int, where: str) -> list[list[tuple[str, Any]]]:
-    """(role, tensor) pairs of each block, from names ``blk.INDEX.ROLE``. Raises DrafthouseError for unknown roles."""
+    """(role, tensor) pairs of each block, from names ``blk.INDEX.ROLE``, such as ``blk.0.ffn_down.weight``.
+
+    Raises DrafthouseError for roles that a plain block does not have, and for a block without ``RESIDUAL_WRITERS``.
+    """
     by_block: list[list[tuple[str, Any]]] = [[] for _ in range(block_count)]
     unsupported: set[str] = set()
     for tensor in reader.tensors:
@@ -174,28 +182,20 @@ def write_gguf(
     reader: Any,
     final: Path,
     plan: Sequence[Tensor],
-    metadata: Mapping[str, Any],
+    metadata: Metadata,
     progress: Progress | None,
 ) -> Written:
-    """Write the planned tensors and the reader's metadata to ``final``.
+    """Write the planned tensors and the reader's metadata to ``final``, one tensor in memory at a time.
 
     ``metadata`` replaces values of the reader's keys, removes a key whose value is None, and adds new keys.
+    ``progress``: None to report none. Raises DrafthouseError.
     """
     gguf, np = libraries()
     total = sum(_stored_bytes(gguf, planned.source.n_elements, planned.target_type) for planned in plan)
     with _replacing(final) as partial:
         writer = gguf.GGUFWriter(str(partial), arch=str(reader.fields["general.architecture"].contents()))
         writer.data_alignment = reader.alignment
-        for key, field in reader.fields.items():
-            value = metadata.get(key, field.contents())
-            # The writer adds the GGUF keys and the architecture itself.
-            if key.startswith("GGUF.") or key == "general.architecture" or value is None:
-                continue
-            sub_type = field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(key, value, field.types[0], sub_type)
-        for key, value in metadata.items():
-            if key not in reader.fields and value is not None:
-                writer.add_key_value(key, value, _value_type(gguf, value))
+        _add_metadata(gguf, writer, reader, metadata)
         for planned in plan:
             shape = [int(size) for size in reversed(planned.source.shape)]
             size = _stored_bytes(gguf, planned.source.n_elements, planned.target_type)
@@ -216,15 +216,30 @@ def write_gguf(
     return Written(str(final), final.stat().st_size, file_sha256(final))
 
 
+def _add_metadata(gguf: Any, writer: Any, reader: Any, metadata: Metadata) -> None:
+    """Add the reader's metadata to the writer, changed by ``metadata`` as `write_gguf` says."""
+    for key, field in reader.fields.items():
+        value = metadata.get(key, field.contents())
+        # The writer adds the GGUF keys and the architecture itself.
+        if key.startswith("GGUF.") or key == "general.architecture" or value is None:
+            continue
+        # A list has two types: that of a list, and last that of its values.
+        element_type = field.types[-1] if len(field.types) > 1 else None
+        writer.add_key_value(key, value, field.types[0], element_type)
+    for key, value in metadata.items():
+        if key not in reader.fields and value is not None:
+            writer.add_key_value(key, value, _value_type(gguf, value))
+
+
 def _value_type(gguf: Any, value: object) -> Any:
-    """GGUF type of the value of a new key: text, or else a 32-bit number."""
+    """GGUF type of the value of a new key: text, or else an unsigned number of 32 bits."""
     return gguf.GGUFValueType.STRING if isinstance(value, str) else gguf.GGUFValueType.UINT32
 
 
 def _stored_bytes(gguf: Any, elements: int, kind: Any) -> int:
     """Size in bytes of ``elements`` values in a tensor of the GGML type ``kind``."""
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    return int(elements) // int(block) * int(size)
+    values_per_block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    return int(elements) // int(values_per_block) * int(block_bytes)
 
 
 def _values(gguf: Any, np: Any, planned: Tensor, where: str) -> Any:
@@ -250,7 +265,10 @@ def _values(gguf: Any, np: Any, planned: Tensor, where: str) -> Any:
 
 @contextmanager
 def _replacing(final: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file; rename it to ``final`` on success, remove it otherwise."""
+    """Yield the path of a temporary file; flush it to disk and rename it to ``final`` on success, else remove it.
+
+    Raises DrafthouseError for an OSError, also one of the block.
+    """
     # The name is fixed, so that the file of a killed run is overwritten by the next run.
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:

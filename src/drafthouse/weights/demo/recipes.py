@@ -39,7 +39,7 @@ FILE_TYPES: dict[str, int] = {"F32": 0, "BF16": 32}
 def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequence[str]) -> str:
     """Hex hash that identifies derived weights: of the recipe, its version, its parameters and its inputs.
 
-    Raises DrafthouseError for an unknown recipe.
+    ``input_sha256s`` may be any hashes that identify the inputs. Raises DrafthouseError for an unknown recipe.
     """
     if recipe not in RECIPE_VERSIONS:
         raise one_problem(
@@ -85,7 +85,7 @@ def dequantize(src: str, dst: str, dtype: str = "BF16", progress: Progress | Non
     for tensor in reader.tensors:
         target_type = gguf.GGMLQuantizationType[dtype if len(tensor.shape) > 1 else "F32"]
         plan.append(Tensor(tensor.name, tensor, target_type, zero=False))
-    # None removes a key: the new file has no quantisation.
+    # None removes a key: the new file has no quantisation whose version it could name.
     metadata = {"general.file_type": FILE_TYPES[dtype], "general.quantization_version": None}
     return write_gguf(reader, Path(dst), plan, metadata, progress)
 
@@ -107,8 +107,17 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
             needed=f"more than the model's own {block_count} blocks",
             do=f"write {block_count * 2} to make it about twice as expensive",
         )
+    # The new blocks copy the model's own blocks, from the first one on, as often as needed.
     sources = [(block % block_count, block >= block_count) for block in range(blocks)]
-    return restack(reader, block_count, sources, f"identity blocks: {block_count} -> {blocks}", dst, where, progress)
+    return restack(
+        reader,
+        block_count=block_count,
+        sources=sources,
+        synthetic=f"identity blocks: {block_count} -> {blocks}",
+        dst=dst,
+        where=where,
+        progress=progress,
+    )
 
 
 def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
@@ -139,7 +148,10 @@ def _engine_program(python: str, name: str, where: str) -> Path:
 
 
 def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str) -> Written:
-    """Run ``python program src FOLDER`` and rename the folder to ``final`` if it succeeds. Raises DrafthouseError."""
+    """Run ``python program src FOLDER`` and rename the folder to ``final`` if it succeeds.
+
+    ``where`` and ``needed`` are texts for the problem of a program that fails. Raises DrafthouseError.
+    """
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -166,7 +178,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
 
 
 def language_model(src: str, where: str) -> tuple[Any, int]:
-    """Return a reader of the GGUF ``src`` and its number of blocks. Raises DrafthouseError."""
+    """Reader of the GGUF ``src``, and its number of transformer blocks. Raises DrafthouseError."""
     gguf, _numpy = libraries()
     reader = open_gguf(gguf, src)
     block_count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
@@ -183,6 +195,7 @@ def language_model(src: str, where: str) -> tuple[Any, int]:
 
 def restack(
     reader: Any,
+    *,
     block_count: int,
     sources: Sequence[tuple[int, bool]],
     synthetic: str,
@@ -190,7 +203,11 @@ def restack(
     where: str,
     progress: Progress | None,
 ) -> Written:
-    """Write the model with new blocks; ``sources`` has (index of the block to copy, is it an identity block) pairs."""
+    """Write the model of ``reader``, which has ``block_count`` blocks, to ``dst`` with other blocks.
+
+    ``sources`` has a pair for each new block: the index of the block to copy, and whether it becomes an identity block.
+    ``synthetic``: value of the key ``drafthouse.synthetic``. Raises DrafthouseError, whose problems name ``where``.
+    """
     by_block = blocks_of(reader, block_count, where)
     plan = []
     for tensor in reader.tensors:
@@ -203,7 +220,7 @@ def restack(
     architecture = str(reader.fields["general.architecture"].contents())
     metadata: dict[str, Any] = {
         f"{architecture}.block_count": len(sources),
-        "general.size_label": None,
+        "general.size_label": None,  # removed: it names the size of the model without the new blocks
         "drafthouse.synthetic": synthetic,
     }
     for key, field in reader.fields.items():
