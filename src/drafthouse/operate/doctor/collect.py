@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ...addons.monitoring_ready import wait_for_monitoring
 from ...addons.watchdog.journal import FOLDER as WATCHDOG
 from ...addons.watchdog.journal import STATE
-from ...addons.watchdog.switch import is_held, is_measured
+from ...addons.watchdog.switch import is_box_locked, is_held
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
 from ...host.box_facts import read_box
@@ -317,7 +317,7 @@ def _firewall(order: Asked, wanted: bool) -> FirewallFacts:
 
 def _server(order: Asked, options: Given, facts: DoctorFacts) -> DoctorFacts:
     trouble, key = read_served_key(order)
-    if is_measured(Path(order["site"]["home"])):
+    if is_box_locked(Path(order["site"]["home"])):
         return {"measured": True, "key": trouble}
     served, runtime = _served(order, facts), runtime_of(order["site"]["runtime"], order["site"]["home"])
     return {
