@@ -19,18 +19,19 @@ from .offers import Choice, Limits, country_of, offers_table
 
 @dataclass(frozen=True)
 class Fleet:
-    """Number of boxes and the conditions for all of them together; ``max_total`` in $ per hour."""
+    """Number of boxes and the conditions for all of them together."""
 
     boxes: int = 1
-    max_total: float = math.inf
-    one_country: bool = False
-    all_or_nothing: bool = False
+    max_total: float = math.inf  # $ per hour
+    one_country: bool = False  # all in the same one
+    all_or_nothing: bool = False  # destroy those that run if not all do
 
 
 def plan_fleet(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     """Offers on different machines, the cheapest first; the first ``fleet.boxes`` are to be rented, others are spares.
 
-    ``fitting`` has the suitable offers, the cheapest first. Raises DrafthouseError if the fleet is not possible.
+    ``fitting`` has the suitable offers, the cheapest first. In one country, that is the one in which the boxes cost
+    least. Raises DrafthouseError if there are too few machines, or if they cost more than ``max_total``.
     """
     candidate_lists = [_cheapest_per_machine(fitting)]
     if fleet.one_country:
@@ -73,12 +74,15 @@ def total_price(boxes: Sequence[Choice]) -> float:
 
 def summary(candidates: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
     """Table of the offers from `plan_fleet`, and the assumptions of the estimated cost."""
-    rental, chosen = resolved["rental"], candidates[: fleet.boxes]
+    rental = resolved["rental"]
+    chosen = candidates[: fleet.boxes]
     prices = [choice.price for choice in chosen]
     parts = [math.fsum(map(attrgetter(part), prices)) * limits.hours for part in ("box", "disk", "traffic")]
-    offers, hourly = str(chosen[0].number), ""
+    offers = str(chosen[0].number)
+    hourly = ""
     if fleet.boxes > 1:
-        offers, hourly = f"the first {fleet.boxes}", f"${total_price(chosen):.3f} an hour, "
+        offers = f"the first {fleet.boxes}"
+        hourly = f"${total_price(chosen):.3f} an hour, "
     return "\n".join(
         [
             offers_table(candidates, fleet.boxes),
@@ -103,7 +107,8 @@ def caps_text(limits: Limits, fleet: Fleet) -> str:
 def confirmation(candidates: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
     """Question that the user must confirm before anything is rented."""
     chosen = candidates[: fleet.boxes]
-    hourly, total = total_price(chosen), math.fsum(choice.price.total for choice in chosen)
+    hourly = total_price(chosen)
+    total = math.fsum(choice.price.total for choice in chosen)
     boxes = ", ".join(str(choice.number) for choice in chosen)
     if fleet.boxes > 1:
         boxes = f"{fleet.boxes} boxes ({boxes})"
