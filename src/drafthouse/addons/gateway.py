@@ -110,15 +110,8 @@ def problems(settings: Settings) -> list[Problem]:
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
-    sockets = []
-    if settings.hold_s:
-        sockets.append(f"{door_folder(settings.home)}/pass.sock")
-    if settings.replica:
-        sockets.append(ready_socket(settings.home))
-    if settings.replicas:
-        sockets.append(admin_socket(settings.home))
     check(
-        all(len(path) <= _SOCKET_CHARACTERS for path in sockets),
+        all(len(path) <= _SOCKET_CHARACTERS for path in _sockets(settings)),
         "gateway_home",
         settings.home,
         f"a shorter path: a socket's path is limited to {_SOCKET_CHARACTERS} characters",
@@ -137,6 +130,18 @@ def problems(settings: Settings) -> list[Problem]:
         valid = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
         check(valid, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
     return found
+
+
+def _sockets(settings: Settings) -> list[str]:
+    """The paths of the Unix sockets that the gateway uses with these settings."""
+    sockets = []
+    if settings.hold_s:
+        sockets.append(f"{door_folder(settings.home)}/pass.sock")
+    if settings.replica:
+        sockets.append(ready_socket(settings.home))
+    if settings.replicas:
+        sockets.append(admin_socket(settings.home))
+    return sockets
 
 
 def error_body(message: str, kind: str, code: str | None) -> dict[str, dict[str, str | None]]:
@@ -189,7 +194,9 @@ def _errors(settings: Settings) -> dict[int, dict[str, dict[str, str | None]]]:
     """The bodies of the gateway's own errors, by HTTP status."""
     limit = f"a request is limited to {settings.max_body_mb} MB"
     refused = "invalid_request_error"
-    busy = _BUSY_FLEET if settings.replicas else _BUSY
+    busy = _BUSY
+    if settings.replicas:
+        busy = _BUSY_FLEET
     return {
         401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
         404: error_body("only /v1/ and /health are served here", refused, "not_found"),

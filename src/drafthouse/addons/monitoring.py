@@ -351,46 +351,50 @@ def _containers(settings: Settings, configuration: Iterable[File]) -> list[Conta
 
     For the DCGM exporter these are its fields, for Grafana its files in ``configuration``.
     """
-    monitoring = settings.wished
-    ports = monitoring["ports"]
-    folder = settings.folder
     containers: list[Container] = []
-    if monitoring["gpu"]:
-        containers.append(
-            {
-                "name": "drafthouse-dcgm",
-                "image": settings.images["dcgm"],
-                "environment": {
-                    "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{ports['dcgm']}",
-                    "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
-                },
-                "mounts": [f"{folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
-                "network": _NETWORK,
-                "gpus": ["all"],
-                "security": _SECURITY,
-                "labels": {MONITORING_LABEL: _digest_of(f"{name} {text}" for name, text in _DCGM_FIELDS)},
-            }
-        )
-    if monitoring["grafana"]:
-        contents = [file["content"] for file in configuration if file["path"].startswith(f"{folder}/grafana/")]
-        containers.append(
-            {
-                "name": "drafthouse-grafana",
-                "image": settings.images["grafana"],
-                "environment": _grafana(monitoring),
-                "mounts": [
-                    *(f"{folder}/grafana/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
-                    f"{folder}/grafana/boards:/etc/drafthouse/boards:ro",
-                ],
-                "network": _NETWORK,
-                "security": _SECURITY,
-                "read_only": True,
-                # Grafana stores nothing: it reads the provisioned files at each start.
-                "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
-                "labels": {MONITORING_LABEL: _digest_of(contents)},
-            }
-        )
+    if settings.wished["gpu"]:
+        containers.append(_dcgm_container(settings))
+    if settings.wished["grafana"]:
+        containers.append(_grafana_container(settings, configuration))
     return containers
+
+
+def _dcgm_container(settings: Settings) -> Container:
+    """NVIDIA's DCGM exporter, which shows the GPUs."""
+    return {
+        "name": "drafthouse-dcgm",
+        "image": settings.images["dcgm"],
+        "environment": {
+            "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{settings.wished['ports']['dcgm']}",
+            "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
+        },
+        "mounts": [f"{settings.folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
+        "network": _NETWORK,
+        "gpus": ["all"],
+        "security": _SECURITY,
+        "labels": {MONITORING_LABEL: _digest_of(f"{name} {text}" for name, text in _DCGM_FIELDS)},
+    }
+
+
+def _grafana_container(settings: Settings, configuration: Iterable[File]) -> Container:
+    """Grafana, with the data source and the dashboard among the files of the ``configuration``."""
+    folder = f"{settings.folder}/grafana"
+    contents = [file["content"] for file in configuration if file["path"].startswith(f"{folder}/")]
+    return {
+        "name": "drafthouse-grafana",
+        "image": settings.images["grafana"],
+        "environment": _grafana(settings.wished),
+        "mounts": [
+            *(f"{folder}/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
+            f"{folder}/boards:/etc/drafthouse/boards:ro",
+        ],
+        "network": _NETWORK,
+        "security": _SECURITY,
+        "read_only": True,
+        # Grafana stores nothing: it reads the provisioned files at each start.
+        "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
+        "labels": {MONITORING_LABEL: _digest_of(contents)},
+    }
 
 
 def _grafana(monitoring: Monitoring) -> dict[str, str]:

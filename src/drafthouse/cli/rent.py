@@ -323,16 +323,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status_of_stop(announced)
 
 
-def act(args: argparse.Namespace, announced: list[str]) -> int:
-    """Rent, or make a dry run; return the exit status.
-
-    The ids of the rentals written to the ledger are added to ``announced``. A dry run needs no key: without one it
-    shows the search alone.
-    """
-    add_missing_entries(args.profile, args.set, args.inventory)
-    site, inventory_overrides = site_on(args.inventory, NEW)  # NEW: a host that the inventory does not have yet
-    # --set replaces the overrides of the inventory, as for all verbs (`profile_arguments.resolved`).
-    resolved = resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
+def _conditions(args: argparse.Namespace) -> tuple[Fleet, Limits]:
+    """What the arguments ask of all boxes together, and of each offer."""
     one_country = args.region == SAME
     fleet = Fleet(
         boxes=args.boxes,
@@ -349,6 +341,20 @@ def act(args: argparse.Namespace, announced: list[str]) -> int:
         verified=not args.unverified,
         countries=() if one_country else args.region,
     )
+    return fleet, limits
+
+
+def act(args: argparse.Namespace, announced: list[str]) -> int:
+    """Rent, or make a dry run; return the exit status.
+
+    The ids of the rentals written to the ledger are added to ``announced``. A dry run needs no key: without one it
+    shows the search alone.
+    """
+    add_missing_entries(args.profile, args.set, args.inventory)
+    site, inventory_overrides = site_on(args.inventory, NEW)  # NEW: a host that the inventory does not have yet
+    # --set replaces the overrides of the inventory, as for all verbs (`profile_arguments.resolved`).
+    resolved = resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
+    fleet, limits = _conditions(args)
     show = Show()
     query_of(resolved, limits)  # an error of the profile is raised before a key is required
     url = os.environ.get("VAST_URL") or DEFAULT_URL

@@ -128,9 +128,12 @@ def send(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> 
     try:
         try:
             with urllib.request.build_opener(NoRedirects).open(request, timeout=30) as answer:
-                status, data = answer.status, dict(json.load(answer))
+                status = answer.status
+                data = dict(json.load(answer))
         except urllib.error.HTTPError as error:
-            answer, status, data = error, error.code, {}
+            answer = error
+            status = error.code
+            data = {}
         return status, data, answer.headers["Date"]
     except Exception:  # no connection, or an incomplete or malformed answer
         return 0, {}, None
@@ -201,7 +204,8 @@ class Watch:
         2. for the start script's: the ``start`` of the rental plus its life;
         3. if one of these two is unknown: the order's deadline.
         """
-        state, order = self.state, self.order
+        state = self.state
+        order = self.order
         if "ends" not in state:
             if order.get("boot") == state["sure"]:
                 state["ends"] = date + state["left_s"]
@@ -222,7 +226,9 @@ class Watch:
             self.state = self.read("clock")
             self.order = self.state and self.state["order"]
         if order and order != self.order:
-            self.state, self.order, self.ask_at = {"left_s": left_of(order, now)}, order, 0
+            self.state = {"left_s": left_of(order, now)}
+            self.order = order
+            self.ask_at = 0
             self.log("armed")
         elif self.state:
             left, jump = advance(self.state, now)

@@ -69,13 +69,11 @@ def wait_until_ready(
     the engine's port; it is asked at the first check, and before any success or death is believed. Raises
     DrafthouseError with the last lines of the engine's log if it ends or is not ready within ``timeout_s``.
     """
-    # The wall clock, which can be set, measures only the seconds before this call, and only without a process's age.
     begun = time.time()
     since_s = time.monotonic()
-    log = runtime.log_name(name)
     start = begun
-    first: State | None = None
-    kills: Kills | None = None
+    first: State | None = None  # the first state with a start
+    kills: Kills | None = None  # the OOM killer's counters before the engine's death, if it dies
     checks = 0
     while True:
         checks += 1
@@ -85,15 +83,16 @@ def wait_until_ready(
             start = state.started
         waited_s = process_age_of(state)
         if waited_s is None:
+            # The wall clock, which can be set, measures only the seconds before this call.
             waited_s = max(0.0, begun - start) + time.monotonic() - since_s
         if checks == 1:
             if state.running:
-                kills = read_kills(state.pid)  # the counters before the engine's death, if it dies
+                kills = read_kills(state.pid)
             _raise_if(stranger())
         if _start_has_ended(state, first):
             _raise_if(stranger())
             raise DrafthouseError(_death_problem(runtime, name, state, kills))
-        if _is_healthy(base_url + health) and _serves_model(base_url, model, key, log):
+        if _is_healthy(base_url + health) and _serves_model(base_url, model, key, runtime.log_name(name)):
             _raise_if(stranger())
             if keep is not None:
                 _keep_ready(keep, start, waited_s, seen=checks > 1)

@@ -110,7 +110,8 @@ class Watchdog:
         if self.state.under_way:
             self.resume()
         window = self.read_window()
-        order, memory = self.order, self.state.memory
+        order = self.order
+        memory = self.state.memory
         points = [Point(**point) for point in order["points"]]
         rules = Rules(**order["rules"])
         always_drafts = order["mode"] == REPORT

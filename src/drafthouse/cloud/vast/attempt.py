@@ -301,7 +301,9 @@ class Attempt:
         if missing := self._missing_access(instance_id, instance):
             return missing
         self._record(RUNNING, price_per_hour=round(self.price.hour, 4), gpu=instance.get("gpu_name"))
-        self.box = Rented(self.id, instance_id, self.label, self.deadline, instance, self.price)
+        self.box = Rented(
+            id=self.id, instance=instance_id, label=self.label, deadline=self.deadline, row=instance, price=self.price
+        )
         return "runs"
 
     def _missing_access(self, instance_id: int, instance: Instance) -> str:

@@ -111,11 +111,7 @@ def end_rentals(
         raise
     except VastError as error:
         ending.end_without_list(wanted.values())
-        billing = [*ended.billing, *ended.elsewhere]
-        problems = [*error.problems, *billing, *ended.unwritten, *damage]
-        if billing:
-            raise StillBilling(problems) from error
-        raise type(error)(problems) from error
+        raise _error_without_list(error, ended, damage) from error
     found_strays = find_strays(book, instances, client.account, mark_of(ledger))
     if only is not None:
         _check_names(only, wanted, found_strays)
@@ -131,6 +127,15 @@ def end_rentals(
     if ended.unwritten:
         raise NotWritten(ended.unwritten)
     return ended
+
+
+def _error_without_list(error: VastError, ended: Ended, damage: list[Problem]) -> DrafthouseError:
+    """The ``error`` of the list with all problems: StillBilling if something may bill, else of the same class."""
+    billing = [*ended.billing, *ended.elsewhere]
+    kind: type[DrafthouseError] = type(error)
+    if billing:
+        kind = StillBilling
+    return kind([*error.problems, *billing, *ended.unwritten, *damage])
 
 
 def end_duplicates(
