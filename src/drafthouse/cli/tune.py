@@ -85,7 +85,7 @@ class TuningJob:
     prompts: TunePrompts
     folder: Path  # of the journal, the log and result.json
     target: Path  # the file of the new profile
-    search: str
+    search_hash: str
     """Hash of all that the search depends on; a journal with another hash is not continued."""
 
 
@@ -154,7 +154,7 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
     return TuningJob(
         name=name, inventory=inventory, profile=house.profiles[name], overrides=base, resolved=resolved, space=space,
-        prompts=prompts, folder=folder, target=target, search=key,
+        prompts=prompts, folder=folder, target=target, search_hash=key,
     )  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def search(job: TuningJob, budget_s: int, args: argparse.Namespace, begun: float
     journal_file = job.folder / "journal.jsonl"
     if args.again:
         journal_file.unlink(missing_ok=True)
-    journal = Journal(journal_file, job.search, early_s=time.monotonic() - begun)
+    journal = Journal(journal_file, job.search_hash, early_s=time.monotonic() - begun)
     end_at = time.monotonic() + budget_s - journal.spent_s  # the budget covers all runs of this search
     show = Show(budget_s, journal.spent_s)
     if journal.resumed:

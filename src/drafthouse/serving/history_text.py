@@ -40,7 +40,7 @@ def spans(history: Iterable[Event]) -> list[Span]:
         if kind == ENDED:
             begun = None
         elif kind == SWITCHED and begun:
-            begun = {**begun, **event}
+            begun = {**begun, **event}  # the release goes on, with another arm
         else:
             begun = event
     if begun is not None:

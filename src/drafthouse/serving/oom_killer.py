@@ -195,9 +195,10 @@ def _killed(since_s: float, root: Path) -> list[str]:
             if not head:
                 break
             fields = head.split(",")
-            recent = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since_s - _SLACK_S
-            if recent and (found := _KILLED.search(text)):
-                lines.append(f"killed: {found['name']} (pid {found['pid']}) with {int(found['anon']) / 1024:,.0f} MiB")
+            is_recent = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since_s - _SLACK_S
+            kill = _KILLED.search(text)
+            if is_recent and kill:
+                lines.append(f"killed: {kill['name']} (pid {kill['pid']}) with {int(kill['anon']) / 1024:,.0f} MiB")
     except OSError:  # BlockingIOError: there are no further records
         pass
     finally:

@@ -67,8 +67,10 @@ def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
 def _is_current_release(home: str | Path, resolved: ResolvedProfile) -> bool:
     """True if the server that should run is an arm of exactly this resolved profile."""
     server = current_server(home)
+    if server is None:
+        return False
     try:
-        release = read_release(home, str(server and server["release"]))
+        release = read_release(home, str(server["release"]))
     except DrafthouseError:
         return False
     return release.resolved.get("identity") == identity_of(resolved)

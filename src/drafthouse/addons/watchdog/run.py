@@ -121,7 +121,7 @@ class Watchdog:
         if self.state.wish and decision.code == PAYS_AGAIN:
             self.state = self.state.with_(wish=None)
             self.log_hold(decision)
-        # Without a window there is no server, or a measurement runs: no moment for a change.
+        # Without counts (no server, a measurement, no counters) the wish waits.
         elif self.state.wish and not window.missing:
             self.try_wish()
         elif decision.word != HOLD:

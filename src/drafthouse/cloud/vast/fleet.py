@@ -78,6 +78,7 @@ def summary(candidates: Sequence[Choice], resolved: ResolvedProfile, limits: Lim
     chosen = candidates[: fleet.boxes]
     prices = [choice.price for choice in chosen]
     parts = [math.fsum(map(attrgetter(part), prices)) * limits.hours for part in ("box", "disk", "traffic")]
+    box, disk, traffic = parts  # $ for all boxes until the deadline
     offers = str(chosen[0].number)
     hourly = ""
     if fleet.boxes > 1:
@@ -89,7 +90,7 @@ def summary(candidates: Sequence[Choice], resolved: ResolvedProfile, limits: Lim
             f"disk {rental['disk_gb']} GB (from the plan), download {rental['download_gb']:g} GB, driver"
             f" {rental['driver'] or 'any'} or newer, image {rental['image']}",
             f"estimated for {limits.hours:g} h on {offers}: {hourly}${math.fsum(parts):.2f}"
-            f" (box ${parts[0]:.2f}, disk ${parts[1]:.2f}, traffic ${parts[2]:.2f}); {caps_text(limits, fleet)}",
+            f" (box ${box:.2f}, disk ${disk:.2f}, traffic ${traffic:.2f}); {caps_text(limits, fleet)}",
         ]
     )
 

@@ -48,7 +48,7 @@ UNSURE = "unsure"  # the effect of a request is unknown
 REFUSED = "refused"  # the create request was refused
 DESTROYED = "destroyed"
 GONE = "gone"  # the instance was no longer there
-NEVER = "never-made"  # there is no instance, because no request was sent or its answer was lost
+NEVER = "never-made"  # there is no instance: no request was sent, or one that was never answered made none
 ENDED = frozenset({REFUSED, DESTROYED, GONE, NEVER})
 EVENTS = frozenset({INTENT, CREATED, RUNNING, UNSURE}) | ENDED
 # A string inside a record cannot contain these characters, because JSON escapes quotes.
@@ -225,7 +225,10 @@ def has_mark(rental_id: str, mark: str) -> bool:
 
 
 def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
-    """Parse a record and apply it to the rentals in ``by_id``; return its fault, or '' if it is intact."""
+    """Parse a record and apply it to the rentals in ``by_id``; return its fault, or '' if it is intact.
+
+    '' too for no text, and for a record that was cut off: neither counts as written. ``is_last``: the file ends here.
+    """
     sealed = _SEALED.match(text)
     body = text
     if sealed:

@@ -22,7 +22,7 @@ class Priced(TypedDict, total=False):
 class _Numbered(TypedDict):
     """An object with a number, which is the only field that is always there."""
 
-    id: int
+    id: int  # above 0
 
 
 class _Machine(_Numbered, Priced, total=False):
