@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 # The message of a 503, from a box and from a fleet's front.
 _BUSY = "too many requests at once; try again"
 _BUSY_FLEET = "no box takes requests at this moment; try again"
-# The forms of settings that are written into the Caddyfile; all are narrower than what Caddy accepts.
+# The forms of settings that are written into the Caddyfile.
 _UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
-_ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
+_ACME_URL = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _NOT_IN_A_PATH = set('"`{}\n\\')  # characters that the Caddyfile cannot quote
 _MORE_FILES = 2048  # file descriptors for idle connections, and for the program itself
@@ -90,12 +90,12 @@ class Settings:
 
 def problems(settings: Settings) -> list[Problem]:
     """The problems of the settings, by the names of the role's variables."""
-    found = name_problems(settings.name, "gateway_name")
+    result = name_problems(settings.name, "gateway_name")
 
     def check(valid: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
         """Add a problem unless ``valid``."""
         if not valid:
-            found.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
+            result.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
 
     check(1 <= settings.port <= 65535, "gateway_port", settings.port, "a port from 1 to 65535")
     for box in settings.replicas:
@@ -116,20 +116,20 @@ def problems(settings: Settings) -> list[Problem]:
         settings.home,
         f"a shorter path: a socket's path is limited to {_SOCKET_CHARACTERS} characters",
     )
-    limit = 1 <= settings.max_body_mb <= 1000
-    check(limit, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
-    limit = 1 <= settings.body_timeout_s <= 3600
-    check(limit, "gateway_body_timeout_s", settings.body_timeout_s, "seconds, from 1 to 3600")
-    limit = 1 <= settings.max_requests <= 100_000
-    check(limit, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
+    in_range = 1 <= settings.max_body_mb <= 1000
+    check(in_range, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
+    in_range = 1 <= settings.body_timeout_s <= 3600
+    check(in_range, "gateway_body_timeout_s", settings.body_timeout_s, "seconds, from 1 to 3600")
+    in_range = 1 <= settings.max_requests <= 100_000
+    check(in_range, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
     mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
     check(mail, "gateway_acme_email", settings.acme_email, "an email address, or nothing")
-    directory = not settings.acme_ca or bool(_ADDRESS.fullmatch(settings.acme_ca))
+    directory = not settings.acme_ca or bool(_ACME_URL.fullmatch(settings.acme_ca))
     check(directory, "gateway_acme_ca", settings.acme_ca, "the https URL of an ACME directory, or nothing")
     for where, path in (("gateway_home", settings.home), ("gateway_key_file", settings.key_file)):
         valid = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
         check(valid, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
-    return found
+    return result
 
 
 def _sockets(settings: Settings) -> list[str]:

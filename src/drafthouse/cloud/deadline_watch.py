@@ -66,9 +66,9 @@ def left_of(order: Data, now: Data) -> float:
     """Seconds left by a new order.
 
     1. The playbook's, in the same boot: the seconds left when it was given, minus those since then.
-    2. By its deadline and the wall clock, if the order then is TOLERANCE_S or half of its time old at most. Its time
-       is the whole life, or what was left when the playbook gave it.
-    3. Else its whole time: a wrong wall clock must not end the box early.
+    2. Else by its deadline and the wall clock, if that is plausible: an order lasts for the whole life, or for what was
+       left when the playbook gave it, and of this at most TOLERANCE_S, and at most half, may have passed.
+    3. Else all for which the order lasts: a wrong wall clock must not end the box early.
     """
     if order.get("boot") == now["boot"]:
         left: float = order["left_s"] - (now["up"] - order["up"])

@@ -41,6 +41,7 @@ _EVENT = Map(
     {
         "event": Value(str, required=True, choices=EVENTS),
         "at": Value(float, required=True, low=0, high=_LATEST_S),
+        # Each of these may be missing or null: lines of earlier versions lack some.
         **dict.fromkeys(("release", "profile", "arm", "why"), Value(str, null=True)),
     },
     others=True,

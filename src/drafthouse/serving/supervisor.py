@@ -26,9 +26,9 @@ from ..core.files import replace_file
 from ..core.plain_text import hidden_character
 from ..core.procfs import commands, is_gone
 
-_LOG_BYTES = 64 * 1024  # of the end of supervisord's log are searched for a program's last ending
-_START_S = 20.0  # until supervisord must answer
-_STOP_S = 60.0  # until supervisord must have ended; longer than the stopwaitsecs of a program
+_LOG_BYTES = 64 * 1024  # at the end of supervisord's log, which are searched for a program's last ending
+_START_S = 20.0  # seconds until supervisord must answer
+_STOP_S = 60.0  # seconds until supervisord must have ended; longer than the stopwaitsecs of a program
 
 _HEAD = """\
 ; Written by Drafthouse (drafthouse.core.supervised); the next run overwrites changes made here.

@@ -30,13 +30,13 @@ from ..gateway_door import ready_socket
 from ..watchdog.switch import is_box_locked
 from .traffic import Order, order_of, traffic_of
 
-# All in seconds.
+# All but the last in seconds.
 QUIET_S = 10.0  # without a new token until one is requested
 AGAIN_S = 2.0  # at least between two requests for a token
 ANSWER_S = 30.0  # timeout of the requested token
 HEALTH_S = 1.0  # timeout of the engine's health page
 LOOK_S = 1.0  # between two looks at the counters
-FAILURES = 2  # in a row, until the box is not ready
+FAILURES = 2  # requests for a token that fail in a row, until the box is not ready
 
 
 class Readiness:

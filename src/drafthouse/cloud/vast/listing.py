@@ -41,7 +41,7 @@ def list_rentals(client: VastClient, ledger: Path) -> Listing:
     for instance in instances:
         if listed_rental := rental_by_id.get(int(instance["id"])):
             rows.append(_row(instance, listed_rental, now))
-            notes.append(_overdue_note(instance, listed_rental, now))
+            notes.append(_overdue_note(instance, listed_rental, now))  # '' for most; left out at the end
     notes += [stray.text for stray in comparison.strays if stray.origin != OTHER_LEDGER]
     for problem in (*comparison.duplicates, *comparison.reappeared, *comparison.unlisted, *comparison.closed):
         notes.append(f"{problem.where}: {problem.found}; {problem.do}")

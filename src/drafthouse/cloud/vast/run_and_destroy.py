@@ -25,7 +25,7 @@ from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance
 
-POLICIES = ("always", "on-success", "never")
+POLICIES = ("always", "on-success", "never")  # when the boxes are destroyed; success: exit status 0
 # Environment variable with the file in which the playbook lists its hosts (the callback `drafthouse.core.house`).
 RUN_FILE = "DRAFTHOUSE_RUN_FILE"
 PATIENCE_S = 600.0  # seconds during which failed destroy requests are retried
@@ -39,7 +39,7 @@ class RunSetup:
 
     client: VastClient
     ledger: Path
-    tell: Tell = print
+    tell: Tell = print  # prints a line for the user
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     patience_s: float = PATIENCE_S  # for which failed destroy requests are retried
@@ -55,7 +55,8 @@ def run_then_destroy(
 ) -> int:
     """Run ``command``, apply ``policy`` to the instances it worked on, and return the command's exit status.
 
-    ``hosts`` returns the numbers of these instances, None for all rentals of the ledger. Raises DrafthouseError.
+    ``hosts`` returns the numbers of these instances, None for all rentals of the ledger; it is called once the command
+    has ended. Raises DrafthouseError.
     """
     stop = Stop(tell=setup.tell, warning=_ENDING_WARNING)
     with stop.handling_signals():
@@ -179,7 +180,7 @@ def _destroy_with_retries(rented: Sequence[Rental], setup: RunSetup) -> None:
                     raise StillBilling([*problem.problems, by_the_ledger(setup.ledger, rented)]) from None
             except StillBilling as error:
                 # A retry does not help with instances of another account.
-                if not any("is still billing" in rental.found for rental in error.problems):
+                if not any("is still billing" in reported.found for reported in error.problems):
                     raise
                 problem = error
             if setup.clock() >= until:
@@ -194,8 +195,8 @@ def by_the_ledger(ledger: Path, rented: Collection[Rental]) -> Problem:
     """Problem that lists the rentals that are open in the ledger, for use if the account cannot be read."""
     by_id = rentals(ledger)
     billing = []
-    for target in rented:
-        rental = by_id.get(target.id)
+    for rented_box in rented:
+        rental = by_id.get(rented_box.id)  # as the ledger has it now
         if rental and rental.is_open:
             price = rental.facts.get("price_per_hour", "?")
             billing.append(f"{rental.instance or rental.label} (${price} an hour)")
