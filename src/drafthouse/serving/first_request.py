@@ -68,7 +68,7 @@ def ask_once(
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """The status of an error, and the first 200 bytes of its body if they can be read."""
+    """The status of an error, and the begin of its body (`_BODY_SHOWN`) if that can be read."""
     try:
         body = error.read(_BODY_SHOWN).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException):

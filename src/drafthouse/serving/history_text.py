@@ -65,7 +65,7 @@ def _why(begun: Event, event: Event) -> str:
 def history_text(
     history: Sequence[Event], bad_lines: Sequence[int] = (), local: Callable[[float], time.struct_time] = time.localtime
 ) -> str:
-    """The last 30 spans as a table, the newest first; ``bad_lines``: numbers of lines that are not valid events."""
+    """The last `_MOST_ROWS` spans as a table, the newest first; ``bad_lines``: numbers of lines without an event."""
     text = "nothing has served here yet"
     rows = [_row(span, local) for span in reversed(spans(history)[-_MOST_ROWS:])]
     if rows:

@@ -23,11 +23,12 @@ DO = (
 )
 # Seconds by which the kernel log's clock (local_clock) and CLOCK_MONOTONIC may differ.
 _SLACK_S = 5.0
+# A record of the kernel's log about a kill.
 _KILLED = re.compile(
     r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<anon>\d+)kB", re.IGNORECASE | re.DOTALL
 )
-_SIGNAL = re.compile(r"SIGKILL|signal 9\b|exit status 137\b")
-_DOCKERS_WORD = "OOMKilled"
+_SIGNAL = re.compile(r"SIGKILL|signal 9\b|exit status 137\b")  # the signal of the OOM killer, in an ending
+_DOCKERS_WORD = "OOMKilled"  # in an ending, if Docker says so (`runtimes.py` adds it)
 _MOST_LINES = 3  # of the kernel's log, in a message
 
 

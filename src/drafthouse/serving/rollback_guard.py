@@ -75,7 +75,7 @@ class _Untouched:
 
 
 def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
-    """Wait until no heartbeat came for ``silent_s``, restore the server if needed; return the exit status.
+    """Wait until no heartbeat came for ``silent_s`` seconds, restore the server if needed; return the exit status.
 
     0: nothing had to be restored, or the server answers; 1: it could not be restored.
     """

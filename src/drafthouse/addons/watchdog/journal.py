@@ -45,7 +45,7 @@ class Order(TypedDict):
     patience_s: float  # after which a waiting change is dropped
     profile: str
     runtime: str  # process or docker
-    base_url: str  # of the engine, over loopback
+    base_url: str  # of the engine
     model: str  # its name in the API
     key_file: str  # of the engine's API key; the file may be missing: no key then
     metrics_path: str  # of the engine's counters, below ``base_url``
