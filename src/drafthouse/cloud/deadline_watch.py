@@ -200,9 +200,9 @@ class Watch:
 
         The end, in unix seconds by the provider's clock, is
 
-        1. for the playbook's order: ``date`` plus the seconds left;
-        2. for the start script's: the ``start`` of the rental plus its life;
-        3. if one of these two is unknown: the order's deadline.
+        1. for the playbook's order, in the boot in which it was given: ``date`` plus the seconds left;
+        2. for the start script's order: the ``start`` of the rental plus its life;
+        3. in another boot, or without a ``start``: the order's deadline.
         """
         state = self.state
         order = self.order
@@ -252,8 +252,8 @@ class Watch:
     def end(self, send_request: Callable[[str, Data | None], int]) -> bool:
         """Ask to destroy the box, then perhaps to stop it; return True if the last request was accepted.
 
-        It is also asked to stop if the request to destroy it was refused, or failed for the STOP_AT-th time, or was
-        accepted three times before while the box still runs.
+        It is also asked to stop if the request to destroy it was refused, or fails from try STOP_AT on, or was accepted
+        three times before while the box still runs.
         """
         self.tries += 1
         for verb, body, outcome in STEPS:

@@ -34,8 +34,8 @@ from ...core.locks import take_lock
 if TYPE_CHECKING:
     from typing import NotRequired
 
-FILE = "ledger.jsonl"
-CONSOLE = "https://cloud.vast.ai/instances/"
+FILE = "ledger.jsonl"  # in the folder of `local_state.state_folder`
+CONSOLE = "https://cloud.vast.ai/instances/"  # where a user sees and ends what bills
 # The ledger's mark of 6 characters and 10 random ones; ids of earlier versions have no mark.
 _ID = r"(?:[0-9a-f]{6})?[0-9a-z]{10}"
 _MAX_TIME = 1e12  # seconds since 1970; a larger time is damage
@@ -51,10 +51,13 @@ GONE = "gone"  # the instance was no longer there
 NEVER = "never-made"  # there is no instance: no request was sent, or one that was never answered made none
 ENDED = frozenset({REFUSED, DESTROYED, GONE, NEVER})
 EVENTS = frozenset({INTENT, CREATED, RUNNING, UNSURE}) | ENDED
-# A string inside a record cannot contain these characters, because JSON escapes quotes.
+# The begin of a record. A string inside a record cannot contain these characters, because JSON escapes quotes.
 _RECORD_START = re.compile(rb'\{"(?:sum|time)": ')
+# The checksum at the begin of a record that has one.
 _SEALED = re.compile(r'\{"sum": "([0-9a-f]{16})", ')
-_RECORD_STARTS = ('{"sum": "', '{"time": ')
+# The first characters of a record with a checksum, and without.
+_SEALED_BEGIN = '{"sum": "'
+_UNSEALED_BEGIN = '{"time": '
 # `record` appends this to a line that was cut off, before it starts the next one.
 _CUT_OFF = " (cut off)"
 
@@ -241,7 +244,7 @@ def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
         return "its checksum does not match" if sealed else "not a record"
     if sealed and _sum(body[:end]) != sealed[1]:
         return "its checksum does not match"
-    if not _is_valid_event(line) or not (sealed or text.startswith(_RECORD_STARTS[1])):
+    if not _is_valid_event(line) or not (sealed or text.startswith(_UNSEALED_BEGIN)):
         return "not a record"
     _apply(line, by_id, sealed=bool(sealed))
     if body[end:] not in ("", "\r", _CUT_OFF):
@@ -253,7 +256,7 @@ def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
 def _is_cut_off(text: str, *, is_last: bool) -> bool:
     """True for the first part of a record at the end of the file, or one that `record` marked as cut off."""
     part = text.removesuffix(_CUT_OFF)
-    is_start = any(part.startswith(start[: len(part)]) for start in _RECORD_STARTS)
+    is_start = any(part.startswith(start[: len(part)]) for start in (_SEALED_BEGIN, _UNSEALED_BEGIN))
     return (is_last or part != text) and is_start and text.isascii() and text.isprintable()
 
 
