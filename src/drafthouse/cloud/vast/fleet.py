@@ -30,8 +30,8 @@ class Fleet:
 def plan_fleet(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     """Offers on different machines, the cheapest first; the first ``fleet.boxes`` are to be rented, others are spares.
 
-    ``fitting`` has the suitable offers, the cheapest first. In one country, that is the one in which the boxes cost
-    least. Raises DrafthouseError if there are too few machines, or if they cost more than ``max_total``.
+    ``fitting`` has the suitable offers, the cheapest first. With ``one_country`` all are in the country in which the
+    boxes cost least. Raises DrafthouseError if there are too few machines, or if they cost more than ``max_total``.
     """
     candidate_lists = [_cheapest_per_machine(fitting)]
     if fleet.one_country:
@@ -53,10 +53,12 @@ def plan_fleet(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     candidates = min(sufficient, key=lambda candidates: total_price(candidates[: fleet.boxes]))
     total = total_price(candidates[: fleet.boxes])
     if total > fleet.max_total:
-        affordable = sum(total_price(candidates[: index + 1]) <= fleet.max_total for index in range(fleet.boxes))
+        affordable_boxes = 0
+        while total_price(candidates[: affordable_boxes + 1]) <= fleet.max_total:
+            affordable_boxes += 1
         do = f"MAX_TOTAL={total + 0.005:.2f}"
-        if affordable:
-            do += f", or BOXES={affordable}"
+        if affordable_boxes:
+            do += f", or BOXES={affordable_boxes}"
         raise one_problem(
             "rental-total-exceeded",
             f"the cheapest {fleet.boxes} boxes cost ${total:.3f} an hour",
