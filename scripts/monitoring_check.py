@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from _clone import parser_of, run
 
-from drafthouse.addons.monitoring import watched
+from drafthouse.addons.monitoring import watched_of
 from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, rules_file
 from drafthouse.cli.profile_arguments import inventory_of
 from drafthouse.core.errors import DrafthouseError, Problem, one_problem
@@ -73,7 +73,7 @@ def seen() -> dict[Watched, set[str]]:
         for gateway in (False, True):
             wished = resolved_profile(name, {**site, "gateway": gateway})["monitoring"]
             if wished:
-                found.setdefault(watched(wished), set()).add(name)
+                found.setdefault(watched_of(wished), set()).add(name)
     return found
 
 

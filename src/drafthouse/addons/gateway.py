@@ -26,25 +26,27 @@ from .gateway_door import NAME, admin_socket, certificate_file, door_folder, rea
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import File, Folder
 
+# The message of a 503, from a box and from a fleet's front.
 _BUSY = "too many requests at once; try again"
 _BUSY_FLEET = "no box takes requests at this moment; try again"
+# The forms of settings that are written into the Caddyfile.
 _UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
-_ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
+_ACME_URL = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
-_NOT_IN_A_PATH = set('"`{}\n\\')
+_NOT_IN_A_PATH = set('"`{}\n\\')  # characters that the Caddyfile cannot quote
 _MORE_FILES = 2048  # file descriptors for idle connections, and for the program itself
 _SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108 bytes, the last one is 0
 
 
 @dataclass(frozen=True)
 class Replica:
-    """A box behind a fleet's front: its gateway's address and port, and the certificate that it must present (PEM)."""
+    """A box behind a fleet's front."""
 
-    name: str
-    address: str
+    name: str  # in the inventory
+    address: str  # of its gateway
     port: int
-    certificate: str
+    certificate: str  # PEM, which the gateway must present
 
     @property
     def dial(self) -> str:
@@ -61,24 +63,24 @@ class Settings:
     """
 
     home: str  # Drafthouse's folder on the box
-    port: int
-    upstream: str  # the engine's address and port
-    key_file: str
+    port: int  # at which the gateway listens
+    upstream: str  # the engine's address and port; a front ignores it
+    key_file: str  # with the API key that clients must send
     name: str = ""  # DNS name; '' for none, then the certificate is made on the box
-    health: str = "/health"
+    health: str = "/health"  # the path of the engine's health page
     pass_key: bool = True  # pass the API key on to the engine
     max_body_mb: int = 10  # the largest body of a request
     body_timeout_s: int = 60  # in which a body must arrive
     max_requests: int = 1024  # of all clients together that the engine gets at once
-    acme_email: str = ""
-    acme_ca: str = ""
+    acme_email: str = ""  # for the certificate authority; '' for none
+    acme_ca: str = ""  # the URL of its ACME directory; '' for Caddy's own choice
     binary: str = "caddy"  # on the box or in the image
     digest: str = ""  # a hash of the files that the configuration names (certificate, key); a new one restarts
     hold_s: int = 0  # seconds for which requests may wait at the watchdog's closed door (`switch.py`); 0: no door
     replica: bool = False  # the gateway answers /ready for its fleet's front (`addons/fleet/ready.py`)
     replicas: tuple[Replica, ...] = ()
     policy: str = "least_conn"  # Caddy's rule for choosing a replica
-    router_port: int = 0  # 0: no router
+    router_port: int = 0  # 0: no router, Caddy chooses
 
     @property
     def folder(self) -> str:
@@ -88,11 +90,12 @@ class Settings:
 
 def problems(settings: Settings) -> list[Problem]:
     """The problems of the settings, by the names of the role's variables."""
-    found = name_problems(settings.name, "gateway_name")
+    result = name_problems(settings.name, "gateway_name")
 
     def check(valid: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
+        """Add a problem unless ``valid``."""
         if not valid:
-            found.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
+            result.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
 
     check(1 <= settings.port <= 65535, "gateway_port", settings.port, "a port from 1 to 65535")
     for box in settings.replicas:
@@ -107,6 +110,30 @@ def problems(settings: Settings) -> list[Problem]:
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
+    check(
+        all(len(path) <= _SOCKET_CHARACTERS for path in _sockets(settings)),
+        "gateway_home",
+        settings.home,
+        f"a shorter path: a socket's path is limited to {_SOCKET_CHARACTERS} characters",
+    )
+    in_range = 1 <= settings.max_body_mb <= 1000
+    check(in_range, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
+    in_range = 1 <= settings.body_timeout_s <= 3600
+    check(in_range, "gateway_body_timeout_s", settings.body_timeout_s, "seconds, from 1 to 3600")
+    in_range = 1 <= settings.max_requests <= 100_000
+    check(in_range, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
+    mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
+    check(mail, "gateway_acme_email", settings.acme_email, "an email address, or nothing")
+    directory = not settings.acme_ca or bool(_ACME_URL.fullmatch(settings.acme_ca))
+    check(directory, "gateway_acme_ca", settings.acme_ca, "the https URL of an ACME directory, or nothing")
+    for where, path in (("gateway_home", settings.home), ("gateway_key_file", settings.key_file)):
+        valid = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
+        check(valid, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
+    return result
+
+
+def _sockets(settings: Settings) -> list[str]:
+    """The paths of the Unix sockets that the gateway uses with these settings."""
     sockets = []
     if settings.hold_s:
         sockets.append(f"{door_folder(settings.home)}/pass.sock")
@@ -114,26 +141,7 @@ def problems(settings: Settings) -> list[Problem]:
         sockets.append(ready_socket(settings.home))
     if settings.replicas:
         sockets.append(admin_socket(settings.home))
-    check(
-        all(len(path) <= _SOCKET_CHARACTERS for path in sockets),
-        "gateway_home",
-        settings.home,
-        f"a shorter path: a socket's path is limited to {_SOCKET_CHARACTERS} characters",
-    )
-    limit = 1 <= settings.max_body_mb <= 1000
-    check(limit, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
-    limit = 1 <= settings.body_timeout_s <= 3600
-    check(limit, "gateway_body_timeout_s", settings.body_timeout_s, "seconds, from 1 to 3600")
-    limit = 1 <= settings.max_requests <= 100_000
-    check(limit, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
-    mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
-    check(mail, "gateway_acme_email", settings.acme_email, "an email address, or nothing")
-    directory = not settings.acme_ca or bool(_ADDRESS.fullmatch(settings.acme_ca))
-    check(directory, "gateway_acme_ca", settings.acme_ca, "the https URL of an ACME directory, or nothing")
-    for where, path in (("gateway_home", settings.home), ("gateway_key_file", settings.key_file)):
-        valid = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
-        check(valid, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
-    return found
+    return sockets
 
 
 def error_body(message: str, kind: str, code: str | None) -> dict[str, dict[str, str | None]]:
@@ -147,10 +155,6 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
     if found:
         raise DrafthouseError(found)
     folder = settings.folder
-    limit = f"a request is limited to {settings.max_body_mb} MB"
-    busy, refused = _BUSY, "invalid_request_error"
-    if settings.replicas:
-        busy = _BUSY_FLEET
     data = {
         **{key: getattr(settings, key) for key in Settings.__dataclass_fields__},
         "folder": folder,
@@ -166,14 +170,8 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "pool": _word(f"{folder}/replicas.pem"),
         # Each request takes two file descriptors: the client's connection and the engine's.
         "max_files": 2 * settings.max_requests + _MORE_FILES,
-        "errors": {
-            401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
-            404: error_body("only /v1/ and /health are served here", refused, "not_found"),
-            413: error_body(limit, refused, "request_too_large"),
-            502: error_body("the engine does not answer; it may still be starting", "server_error", "engine_away"),
-            503: error_body(busy, "server_error", "overloaded"),
-        },
-        "other_error": error_body("{http.error.status_text}", "server_error", None),
+        "errors": _errors(settings),
+        "other_error": error_body("{http.error.status_text}", "server_error", None),  # Caddy fills in the text
     }
     rendered = [render_file(templates, "gateway/Caddyfile.j2", f"{folder}/Caddyfile", "0644", data)]
     if settings.replicas:
@@ -192,8 +190,24 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
     return [*folders, *rendered]
 
 
+def _errors(settings: Settings) -> dict[int, dict[str, dict[str, str | None]]]:
+    """The bodies of the gateway's own errors, by HTTP status."""
+    limit = f"a request is limited to {settings.max_body_mb} MB"
+    refused = "invalid_request_error"
+    busy = _BUSY
+    if settings.replicas:
+        busy = _BUSY_FLEET
+    return {
+        401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
+        404: error_body("only /v1/ and /health are served here", refused, "not_found"),
+        413: error_body(limit, refused, "request_too_large"),
+        502: error_body("the engine does not answer; it may still be starting", "server_error", "engine_away"),
+        503: error_body(busy, "server_error", "overloaded"),
+    }
+
+
 def definition(rendered: Iterable[Folder | File]) -> str:
-    """A hash (16 hex digits) of the contents of rendered files."""
+    """A hash (16 hex digits) of the contents of the rendered files, folders left out."""
     return hashlib.sha256("".join(file["content"] for file in rendered if "content" in file).encode()).hexdigest()[:16]
 
 
@@ -227,17 +241,14 @@ def alternative_names(addresses: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Reached:
-    """How a client reaches a gateway. ``key_command``: the shell command that prints the API key for the user.
+    """How a client reaches a gateway."""
 
-    ``trust``: the file with the box's certificate, '' if a public authority has signed it.
-    """
-
-    host: str
+    host: str  # DNS name or address
     port: int
-    model: str
-    key_command: str
-    trust: str = ""
-    fingerprint: str = ""
+    model: str  # its name in the API
+    key_command: str  # the shell command that prints the API key for the user
+    trust: str = ""  # the file with the box's certificate; '' if a public authority has signed it
+    fingerprint: str = ""  # SHA-256 of that certificate
 
     @property
     def url(self) -> str:
@@ -259,12 +270,19 @@ def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -
 
 
 def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> str:
-    """The text at the end of a run: the URL, the certificate, and examples with curl and Python."""
-    url, trust = reached.url, reached.trust
-    certificate, curl_trust, python_trust = "certificate: requested and renewed by the gateway", "", ""
+    """The text at the end of a run: the URL, the certificate, and examples with curl and Python.
+
+    ``called``: what the text calls the server, the gateway or a fleet's front.
+    """
+    url = reached.url
+    trust = reached.trust
+    certificate = "certificate: requested and renewed by the gateway"
+    curl_trust = ""
+    python_trust = ""
     if trust:
         certificate = f"certificate: made on the box, SHA-256 {reached.fingerprint}\n             copied to {trust}"
-        curl_trust, python_trust = f" --cacert {shlex.quote(trust)}", f"cafile={trust!r}"
+        curl_trust = f" --cacert {shlex.quote(trust)}"
+        python_trust = f"cafile={trust!r}"
     message = {"role": "user", "content": "Say yes."}
     body = json.dumps({"model": reached.model, "max_tokens": 64, "messages": [message]})
     return "\n".join(

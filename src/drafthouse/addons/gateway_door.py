@@ -1,4 +1,7 @@
-"""The paths of the gateway's sockets and its certificate on a box, whose folder is ``home``. Standard library only."""
+"""The paths of the gateway's sockets and its certificate on a box; ``home`` is Drafthouse's folder on that box.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 

@@ -25,9 +25,11 @@ class _Loopback(http.client.HTTPSConnection):
 
     def __init__(self, port: int, name: str, context: ssl.SSLContext) -> None:
         super().__init__("127.0.0.1", port, timeout=10, context=context)
-        self._name, self._trust = name, context
+        self._name = name
+        self._trust = context
 
     def connect(self) -> None:
+        """Connect to the address, and let TLS ask for and verify ``name``, not the address."""
         connection = socket.create_connection((self.host, self.port), self.timeout)
         try:
             self.sock = self._trust.wrap_socket(connection, server_hostname=self._name or self.host)
@@ -79,7 +81,9 @@ def wait_for_gateway(
 ) -> None:
     """Wait until the gateway passes all checks: the API with the key only, and no other path. Raises DrafthouseError.
 
-    The checks of a fleet's ``front`` are also repeated while no replica takes requests.
+    The checks are repeated until ``timeout_s`` while nothing answers over TLS; those of a fleet's ``front`` also while
+    no replica takes requests. A gateway that died, or a wrong answer, ends the wait at once. ``certificate``: the file
+    of the certificate to trust, '' for the system's authorities. ``name``: the gateway's DNS name, '' for none.
     """
     end = clock() + timeout_s
     why = "it was not asked"
@@ -100,12 +104,12 @@ def wait_for_gateway(
 def _check(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) -> None:
     """Send the requests. Raises OSError if there is no answer yet, DrafthouseError for a wrong answer."""
     for path, sent_key, wanted, needed in (
-        ("/v1/models", "", (401,), "401 to a request without the key"),
-        ("/metrics", key, (404,), "404 for /metrics, which must not be public"),
-        ("/v1/models", key, (200,), "200 to a request with the key"),
+        ("/v1/models", "", 401, "401 to a request without the key"),
+        ("/metrics", key, 404, "404 for /metrics, which must not be public"),
+        ("/v1/models", key, 200, "200 to a request with the key"),
     ):
         status = request_status(port, name, trust, path, sent_key)
-        if status in wanted:
+        if status == wanted:
             continue
         # A front answers so until its replicas are ready: no wrong answer, but a reason to check again.
         if front and status in (502, 503):
@@ -123,6 +127,7 @@ def _check(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) -
 
 
 def _death_problem(runtime: Runtime, program: str, why: str, port: int) -> Problem:
+    """The problem of a gateway whose program ended; the advice depends on the last lines of its log."""
     tail = runtime.tail(program, _LAST_LINES)
     do = f"read {runtime.log_name(program)}"
     if "address already in use" in tail:
@@ -135,6 +140,7 @@ def _death_problem(runtime: Runtime, program: str, why: str, port: int) -> Probl
 
 
 def _timeout_problem(runtime: Runtime, program: str, why: str, name: str, timeout_s: float) -> Problem:
+    """The problem of a gateway that did not pass the checks in time; one with a DNS name may wait for its authority."""
     tail = runtime.tail(program, _LAST_LINES)
     do = f"read {runtime.log_name(program)}"
     if name:
@@ -150,7 +156,8 @@ def read_key(file: str) -> str:
     """The API key in a file. Raises DrafthouseError if it is missing or invalid, or if other users may read it."""
     path = Path(file)
     try:
-        mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()
+        mode = path.stat().st_mode & 0o777
+        key = path.read_text("utf-8").strip()
     except OSError as error:
         do = "run site.yml --tags report, which makes one"
         raise one_problem("api-key-unreadable", error.strerror or str(error), "the API key", do, file) from error

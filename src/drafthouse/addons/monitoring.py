@@ -1,8 +1,9 @@
 """Build the files of a box's monitoring (Prometheus, exporters, Grafana) from its settings and the templates.
 
 Prometheus scrapes the engine's counters and the exporters. The blackbox exporter checks that engine and gateway answer.
-A workstation also has Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. They use five
-consecutive ports on loopback; Prometheus and Grafana listen on another address only if the inventory names one.
+A workstation also has Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. With Grafana these are
+five programs at most, at consecutive ports (`monitoring_settings.PROGRAMS`). The exporters listen on loopback;
+Prometheus and Grafana do too, unless the inventory names another address.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from drafthouse.profiles.container import Container
     from drafthouse.profiles.resolved_types import File, Folder, Monitoring, Ports
 
-NAME = "monitoring"
-UNIT = "drafthouse-monitoring-"  # the name of a systemd unit, before the program's name
-# Containers use the host's network, because the targets and their own ports are on loopback.
-_NETWORK, _SECURITY = "host", ["no-new-privileges"]
+NAME = "monitoring"  # of the folder in the box's home
+UNIT_PREFIX = "drafthouse-monitoring-"  # of the name of a systemd unit; the program's name follows
+_NETWORK = "host"  # of the containers, because the targets and their own ports are on loopback
+_SECURITY = ["no-new-privileges"]  # of the containers
 _PROVISIONED = ("datasources", "dashboards")  # folders that Grafana reads at its start
 _DESCRIPTIONS = {
     "prometheus": "Prometheus: collects the counters and raises alerts",
@@ -59,28 +60,28 @@ def script_of(home: str) -> str:
 
 
 class MonitoringFiles(TypedDict):
-    """What the role installs on the box: folders and files, systemd units, containers, and the programs' ports."""
+    """What the role installs on the box."""
 
-    entries: list[Folder | File]
-    units: list[File]
-    programs: Ports
-    containers: list[Container]
+    entries: list[Folder | File]  # folders, parents first, then files
+    units: list[File]  # of systemd; [] if supervisord keeps the programs running
+    programs: Ports  # those that a unit or supervisord runs, with their ports
+    containers: list[Container]  # the DCGM exporter and Grafana
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a box's monitoring."""
+    """The settings of a box's monitoring; the field names are the arguments of the Ansible module `monitoring`."""
 
     home: str  # Drafthouse's folder on the box
     keeper: str  # what keeps the programs running: systemd or supervisor
     box: str  # the box's name in labels
     key_file: str  # with the engine's API key; '' for none
-    wished: Monitoring  # from `monitoring_of`
+    wished: Monitoring  # what the site and its profile ask for, by `monitoring_settings.monitoring_of`
     binaries: Mapping[str, str]  # program -> path on the box
-    digest: str = ""  # a hash of the binaries and of the API key; a new one restarts the programs
+    digest: str = ""  # of the binaries and the API key, made by the role; with a new one the programs are restarted
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
-    images: Mapping[str, str] = field(default_factory=dict)  # program -> container image
+    images: Mapping[str, str] = field(default_factory=dict)  # dcgm and grafana -> container image
 
     @property
     def folder(self) -> str:
@@ -93,15 +94,23 @@ class Settings:
         return local_address(self.wished["listen"])
 
 
-def watched(wished: Monitoring) -> Watched:
+def watched_of(monitoring: Monitoring) -> Watched:
     """What the rules of the box watch."""
-    return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
+    return Watched(
+        dialect=monitoring["dialect"],
+        node=monitoring["node"],
+        gpu=monitoring["gpu"],
+        gateway=bool(monitoring["gateway"]),
+        log=monitoring["log"],
+    )
 
 
-def jobs(wished: Monitoring) -> list[str]:
-    """The jobs that Prometheus scrapes."""
-    enabled = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
-    enabled[GATEWAY] = wished["gateway"]
+def jobs(monitoring: Monitoring) -> list[str]:
+    """The jobs (kinds of targets) that Prometheus scrapes."""
+    enabled = {
+        ENGINE: monitoring["dialect"], HEALTH: True, NODE: monitoring["node"], GPU: monitoring["gpu"],
+        GATEWAY: monitoring["gateway"],
+    }  # fmt: skip
     return [job for job, is_enabled in enabled.items() if is_enabled]
 
 
@@ -109,15 +118,16 @@ def problems(settings: Settings) -> list[Problem]:
     """The problems of the settings, by the names of the role's variables."""
     paths = {"monitoring_home": settings.home}
     if settings.key_file or _needs_key(settings):
-        # An engine whose counters need no key may have no key file.
+        # If the counters need no key, '' is valid: there may be no key file.
         paths["monitoring_key_file"] = settings.key_file
     result = []
     for variable, path in paths.items():
         if not path.startswith("/") or NOT_IN_A_PATH & set(path):
+            # The list leaves out the line break, which is refused too.
             needed = 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %'
             result.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", variable))
     pace = settings.pace
-    # A rate needs two scrapes in its window.
+    # A rate needs two scrapes in its window, and the shortest hold of an alert is a tenth of ``hold_s``, in seconds.
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         result.append(
             Problem(
@@ -136,34 +146,43 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
     found = problems(settings)
     if found:
         raise DrafthouseError(found)
-    folder, wished = settings.folder, settings.wished
-    entries = _configuration(templates, settings)
-    configuration_digest = _hash([*(entry["content"] for entry in entries), settings.digest])
+    monitoring = settings.wished
+    configuration = _configuration(templates, settings)
+    # In each script, because a program is restarted if its script changes.
+    read_digest = _digest_of([*(file["content"] for file in configuration), settings.digest])
+    scripts: list[File] = []
     units: list[File] = []
-    for name in wished["programs"]:
-        data = {
-            "what": _DESCRIPTIONS[name],
-            "words": [settings.binaries[name], *_flags(settings, name)],
-            "data": f"{folder}/data" if name == "prometheus" else "",
-            "digest": configuration_digest,
-        }
-        path = f"{folder}/programs/{name}/serve.sh"
-        entries.append(render_file(templates, "monitoring/serve.sh.j2", path, "0755", data))
+    for name in monitoring["programs"]:
+        script, unit = _program_files(templates, settings, name, read_digest)
+        scripts.append(script)
         if settings.keeper == "systemd":
-            unit = {
-                **data,
-                "script": path,
-                "digest": _hash([entries[-1]["content"]]),
-                "key_file": settings.key_file if name == "prometheus" and _needs_key(settings) else "",
-            }
-            unit_path = f"/etc/systemd/system/{UNIT}{name}.service"
-            units.append(render_file(templates, "monitoring/program.service.j2", unit_path, "0644", unit))
+            units.append(unit)
     return {
-        "entries": [*_folders(settings), *entries],
+        "entries": [*_folders(settings), *configuration, *scripts],
         "units": units,
-        "programs": {name: wished["ports"][name] for name in wished["programs"]},
-        "containers": _containers(settings, entries),
+        "programs": {name: monitoring["ports"][name] for name in monitoring["programs"]},
+        "containers": _containers(settings, configuration),
     }
+
+
+def _program_files(templates: Path, settings: Settings, name: str, read_digest: str) -> tuple[File, File]:
+    """The start script of a program, and its systemd unit; ``read_digest``: of all that the programs read."""
+    is_prometheus = name == "prometheus"
+    data = {
+        "what": _DESCRIPTIONS[name],
+        "words": [settings.binaries[name], *_flags(settings, name)],
+        "data": f"{settings.folder}/data" if is_prometheus else "",
+        "digest": read_digest,
+    }
+    path = f"{settings.folder}/programs/{name}/serve.sh"
+    script = render_file(templates, "monitoring/serve.sh.j2", path, "0755", data)
+    data |= {
+        "script": path,
+        "digest": _digest_of([script["content"]]),  # a new script changes the unit, and so restarts it
+        "key_file": settings.key_file if is_prometheus and _needs_key(settings) else "",
+    }
+    unit_path = f"/etc/systemd/system/{UNIT_PREFIX}{name}.service"
+    return script, render_file(templates, "monitoring/program.service.j2", unit_path, "0644", data)
 
 
 def _folders(settings: Settings) -> list[Folder]:
@@ -177,50 +196,54 @@ def _folders(settings: Settings) -> list[Folder]:
     return [*folders, {"path": f"{folder}/logs", "mode": "0700"}]
 
 
-def _hash(texts: Iterable[str]) -> str:
+def _digest_of(texts: Iterable[str]) -> str:
+    """A hash of the texts (16 hex digits), which changes if one of them does."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def _needs_key(settings: Settings) -> bool:
-    # Without a dialect the engine has no counters to read.
+    """True if Prometheus needs the API key: the engine has counters (a dialect), and shows them with the key only."""
     return bool(settings.wished["key"] and settings.wished["dialect"])
 
 
 def _key_file(settings: Settings) -> str:
     """The file from which Prometheus reads the API key; under systemd, the unit's copy of it (a credential)."""
-    credential = f"/run/credentials/{UNIT}prometheus.service/api_key"
+    credential = f"/run/credentials/{UNIT_PREFIX}prometheus.service/api_key"
     return credential if settings.keeper == "systemd" else settings.key_file
 
 
 def _yaml_file(settings: Settings, name: str, data: Json) -> File:
+    """A file in the monitoring's folder that holds ``data`` as YAML, readable for all users."""
     head = "# Written by Drafthouse (role monitoring); the next run overwrites changes made here.\n"
     return {"path": f"{settings.folder}/{name}", "mode": "0644", "content": f"{head}{yaml_block(data)}\n"}
 
 
 def _configuration(templates: Path, settings: Settings) -> list[File]:
-    """The configuration files of all programs."""
-    wished, path = settings.wished, f"{settings.folder}/rules.yml"
-    rules = rules_file(templates, path, watched(wished), settings.pace, settings.limits)
+    """The configuration files of all programs and containers."""
+    monitoring = settings.wished
+    rules_path = f"{settings.folder}/rules.yml"
+    rules = rules_file(templates, rules_path, watched_of(monitoring), settings.pace, settings.limits)
     configuration: list[File] = [
         _yaml_file(settings, "prometheus.yml", prometheus(settings)),
         rules,
         _yaml_file(settings, "blackbox.yml", blackbox(settings)),
     ]
-    if wished["gpu"]:
+    if monitoring["gpu"]:
         lines = "".join(f"{name}, gauge, {text}\n" for name, text in _DCGM_FIELDS)
         configuration.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
     # The dashboard is written even without Grafana on the box: another Grafana can import it.
     board = dashboard(templates, recorded_series(rules["content"]), f"Drafthouse: {settings.box}")
     text = json.dumps(board, indent=1) + "\n"
     configuration.append({"path": f"{settings.folder}/grafana/boards/{UID}.json", "mode": "0644", "content": text})
-    if wished["grafana"]:
+    if monitoring["grafana"]:
         configuration += _provisioned(settings)
     return configuration
 
 
 def prometheus(settings: Settings) -> dict[str, Json]:
-    """Prometheus's configuration."""
-    wished, interval = settings.wished, duration_text(settings.pace.interval_s)
+    """Prometheus's configuration: the rules, the targets, and the Alertmanager if there is one."""
+    monitoring = settings.wished
+    interval = duration_text(settings.pace.interval_s)
     configuration: dict[str, Json] = {
         "global": {
             "scrape_interval": interval,
@@ -230,35 +253,39 @@ def prometheus(settings: Settings) -> dict[str, Json]:
             "external_labels": {"box": settings.box},
         },
         "rule_files": [f"{settings.folder}/rules.yml"],
-        "scrape_configs": [_scrape_config(settings, job) for job in jobs(wished)],
+        "scrape_configs": [_scrape_config(settings, job) for job in jobs(monitoring)],
     }
-    if wished["alertmanager"]:
-        configuration["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [wished["alertmanager"]]}]}]}
+    if monitoring["alertmanager"]:
+        configuration["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [monitoring["alertmanager"]]}]}]}
     return configuration
 
 
 def _scrape_config(settings: Settings, job: str) -> Json:
-    wished, ports = settings.wished, settings.wished["ports"]
+    """How Prometheus scrapes a job: the engine's counters itself, health and gateway by probes, else an exporter."""
+    monitoring = settings.wished
+    ports = monitoring["ports"]
     if job == ENGINE:
-        scraped = _target(job, wished["target"], wished["profile"])
-        scraped["metrics_path"] = wished["path"]
-        if wished["key"]:
+        scraped = _scraped_address(job, monitoring["target"], monitoring["profile"])
+        scraped["metrics_path"] = monitoring["path"]
+        if monitoring["key"]:
             # Without redirects, the key is sent to no other server.
             scraped |= {"authorization": {"credentials_file": _key_file(settings)}, "follow_redirects": False}
         return scraped
     if job in (HEALTH, GATEWAY):
         # Prometheus scrapes the blackbox exporter, which probes what the parameter `target` names.
-        if wished["gateway"] and job == GATEWAY:
-            probed, profile = f"{LOOPBACK}:{wished['gateway']['port']}", ""
-        else:
-            probed, profile = f"http://{wished['target']}{wished['health']}", wished["profile"]
-        scraped = _target(job, f"{LOOPBACK}:{ports['blackbox']}", profile)
+        probed = f"http://{monitoring['target']}{monitoring['health']}"
+        profile = monitoring["profile"]
+        if job == GATEWAY and monitoring["gateway"]:  # the job exists only with a gateway
+            probed = f"{LOOPBACK}:{monitoring['gateway']['port']}"
+            profile = ""
+        scraped = _scraped_address(job, f"{LOOPBACK}:{ports['blackbox']}", profile)
         return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [probed]}}
     exporter = "node" if job == NODE else "dcgm"
-    return _target(job, f"{LOOPBACK}:{ports[exporter]}")
+    return _scraped_address(job, f"{LOOPBACK}:{ports[exporter]}")
 
 
-def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
+def _scraped_address(job: str, address: str, profile: str = "") -> dict[str, Json]:
+    """The scrape configuration of one address; its series get the label ``profile`` if that is not ''."""
     targets: dict[str, Json] = {"targets": [address]}
     if profile:
         targets["labels"] = {"profile": profile}
@@ -267,7 +294,7 @@ def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
 
 def blackbox(settings: Settings) -> Json:
     """The blackbox exporter's configuration: an HTTP probe of the engine, a TLS probe of the gateway."""
-    wished = settings.wished
+    monitoring = settings.wished
     modules: dict[str, Json] = {
         HEALTH: {
             "prober": "http",
@@ -275,26 +302,28 @@ def blackbox(settings: Settings) -> Json:
             "http": {"valid_status_codes": [200], "preferred_ip_protocol": "ip4"},
         }
     }
-    if wished["gateway"]:
+    if monitoring["gateway"]:
         # The probe reads the certificate, for its end date, and does not verify it: clients do that.
         tls: dict[str, Json] = {"insecure_skip_verify": True}
-        if wished["gateway"]["name"]:
-            tls["server_name"] = wished["gateway"]["name"]
+        if monitoring["gateway"]["name"]:
+            tls["server_name"] = monitoring["gateway"]["name"]
         modules[GATEWAY] = {"prober": "tcp", "timeout": "5s", "tcp": {"tls": True, "tls_config": tls}}
     return {"modules": modules}
 
 
 def _flags(settings: Settings, name: str) -> list[str]:
-    wished, folder = settings.wished, settings.folder
+    """The flags of the program ``name``: prometheus, blackbox or node; prometheus's data folder is in the template."""
+    monitoring = settings.wished
+    folder = settings.folder
     if name == "prometheus":
         return [
             f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.retention.time={wished['retention_days']}d",
-            f"--storage.tsdb.retention.size={wished['retention_gb']}GB",
-            f"--web.listen-address={in_brackets(wished['listen'])}:{wished['ports'][name]}",
+            f"--storage.tsdb.retention.time={monitoring['retention_days']}d",
+            f"--storage.tsdb.retention.size={monitoring['retention_gb']}GB",
+            f"--web.listen-address={in_brackets(monitoring['listen'])}:{monitoring['ports'][name]}",
             "--log.level=warn",
         ]
-    address = f"--web.listen-address={LOOPBACK}:{wished['ports'][name]}"
+    address = f"--web.listen-address={LOOPBACK}:{monitoring['ports'][name]}"
     if name == "blackbox":
         return [f"--config.file={folder}/blackbox.yml", address, "--log.level=warn"]
     return [address, "--log.level=warn", "--collector.disable-defaults", "--collector.meminfo", "--collector.cpu"]
@@ -317,53 +346,62 @@ def _provisioned(settings: Settings) -> list[File]:
     ]
 
 
-def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
-    """The containers that the role runs; a label has the hash of the files among ``entries`` that a container reads."""
-    wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
+def _containers(settings: Settings, configuration: Iterable[File]) -> list[Container]:
+    """The containers that the role runs. A label has a hash of what the container reads, so that a change restarts it.
+
+    For the DCGM exporter these are its fields, for Grafana its files in ``configuration``.
+    """
     containers: list[Container] = []
-    if wished["gpu"]:
-        containers.append(
-            {
-                "name": "drafthouse-dcgm",
-                "image": settings.images["dcgm"],
-                "environment": {
-                    "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{ports['dcgm']}",
-                    "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
-                },
-                "mounts": [f"{folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
-                "network": _NETWORK,
-                "gpus": ["all"],
-                "security": _SECURITY,
-                "labels": {MONITORING_LABEL: _hash(f"{name} {text}" for name, text in _DCGM_FIELDS)},
-            }
-        )
-    if wished["grafana"]:
-        contents = [file["content"] for file in entries if file["path"].startswith(f"{folder}/grafana/")]
-        containers.append(
-            {
-                "name": "drafthouse-grafana",
-                "image": settings.images["grafana"],
-                "environment": _grafana(wished),
-                "mounts": [
-                    *(f"{folder}/grafana/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
-                    f"{folder}/grafana/boards:/etc/drafthouse/boards:ro",
-                ],
-                "network": _NETWORK,
-                "security": _SECURITY,
-                "read_only": True,
-                # Grafana stores nothing: it reads the provisioned files at each start.
-                "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
-                "labels": {MONITORING_LABEL: _hash(contents)},
-            }
-        )
+    if settings.wished["gpu"]:
+        containers.append(_dcgm_container(settings))
+    if settings.wished["grafana"]:
+        containers.append(_grafana_container(settings, configuration))
     return containers
 
 
-def _grafana(wished: Monitoring) -> dict[str, str]:
+def _dcgm_container(settings: Settings) -> Container:
+    """NVIDIA's DCGM exporter, which shows the GPUs."""
+    return {
+        "name": "drafthouse-dcgm",
+        "image": settings.images["dcgm"],
+        "environment": {
+            "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{settings.wished['ports']['dcgm']}",
+            "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
+        },
+        "mounts": [f"{settings.folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
+        "network": _NETWORK,
+        "gpus": ["all"],
+        "security": _SECURITY,
+        "labels": {MONITORING_LABEL: _digest_of(f"{name} {text}" for name, text in _DCGM_FIELDS)},
+    }
+
+
+def _grafana_container(settings: Settings, configuration: Iterable[File]) -> Container:
+    """Grafana, with the data source and the dashboard among the files of the ``configuration``."""
+    folder = f"{settings.folder}/grafana"
+    contents = [file["content"] for file in configuration if file["path"].startswith(f"{folder}/")]
+    return {
+        "name": "drafthouse-grafana",
+        "image": settings.images["grafana"],
+        "environment": _grafana(settings.wished),
+        "mounts": [
+            *(f"{folder}/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
+            f"{folder}/boards:/etc/drafthouse/boards:ro",
+        ],
+        "network": _NETWORK,
+        "security": _SECURITY,
+        "read_only": True,
+        # Grafana stores nothing: it reads the provisioned files at each start.
+        "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
+        "labels": {MONITORING_LABEL: _digest_of(contents)},
+    }
+
+
+def _grafana(monitoring: Monitoring) -> dict[str, str]:
     """Grafana's settings: read-only without login, no accounts, no requests to the internet."""
     return {
-        "GF_SERVER_HTTP_ADDR": wished["listen"],
-        "GF_SERVER_HTTP_PORT": str(wished["ports"]["grafana"]),
+        "GF_SERVER_HTTP_ADDR": monitoring["listen"],
+        "GF_SERVER_HTTP_PORT": str(monitoring["ports"]["grafana"]),
         "GF_AUTH_ANONYMOUS_ENABLED": "true",
         "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
         "GF_AUTH_BASIC_ENABLED": "false",

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
 
-# The jobs of Prometheus. `health` and `gateway` are probes of the blackbox exporter: health page, TLS certificate.
-ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway"
+# The jobs of Prometheus, which are its kinds of targets.
+ENGINE = "engine"  # the engine's counters
+HEALTH = "health"  # a probe of the engine's health page, by the blackbox exporter
+NODE = "node"  # the node exporter
+GPU = "gpu"  # DCGM's exporter
+GATEWAY = "gateway"  # a probe of the gateway's TLS certificate, by the blackbox exporter
 _CHECK_EVERY_S = 0.5
 _TIMEOUT_S = 10.0  # of one request
-_DO = {  # advice by job
+_DO = {  # by job: what to do if its target is down
     ENGINE: "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags monitoring",
     HEALTH: "read the log of the blackbox exporter",
     NODE: "read the log of the node exporter",
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 
+# What is read of the answers of Prometheus's HTTP API (/api/v1/rules and /api/v1/targets).
 class _Rule(TypedDict):
     name: str
     health: str
@@ -58,10 +63,10 @@ class _Targets(TypedDict):
 
 @dataclass
 class Seen:
-    """The state of Prometheus."""
+    """The state of Prometheus at one check."""
 
     down: dict[str, str] = field(default_factory=dict)  # job -> why its target cannot be scraped
-    rules: int = 0  # the number of rules
+    rules: int = 0  # the number of rules, good or bad
 
 
 def ask(url: str) -> tuple[int, str]:
@@ -88,7 +93,8 @@ def wait_for_monitoring(
 ) -> Seen:
     """Wait until all ``jobs`` are scraped, all rules are evaluated, and Grafana answers ('': there is no Grafana).
 
-    ``log``: the file or command for Prometheus's log. Raises DrafthouseError with all problems after ``timeout_s``.
+    ``prometheus``, ``grafana``: base URLs. ``log``: the file or command for Prometheus's log. Raises DrafthouseError
+    with all problems of the last check after ``timeout_s``.
     """
     end = clock() + timeout_s
     while True:
@@ -101,6 +107,7 @@ def wait_for_monitoring(
 
 
 def _check(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask) -> tuple[list[Problem], Seen]:
+    """The problems of one check, and the state of Prometheus. Without Prometheus, Grafana is not asked."""
     seen = Seen()
     try:
         status, text = ask(f"{prometheus}/-/ready")
@@ -126,6 +133,7 @@ def _api_data(prometheus: str, path: str, ask: Ask) -> Any:
 
 
 def _rule_problems(data: _Rules, seen: Seen) -> list[Problem]:
+    """A problem for each rule that was not evaluated, or one if there are no rules; ``seen`` gets their number."""
     problems = []
     for rule in chain.from_iterable(group["rules"] for group in data["groups"]):
         seen.rules += 1
@@ -153,9 +161,10 @@ def _rule_problems(data: _Rules, seen: Seen) -> list[Problem]:
 
 
 def _target_problems(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Problem]:
-    health = {target["labels"]["job"]: target for target in data["activeTargets"]}
+    """A problem for each of ``jobs`` whose target is down or missing; ``seen`` gets the reasons."""
+    targets = {target["labels"]["job"]: target for target in data["activeTargets"]}
     for job in jobs:
-        target: _Target = health.get(job, {"health": "missing", "lastError": "no such target", "labels": {}})
+        target: _Target = targets.get(job, {"health": "missing", "lastError": "no such target", "labels": {}})
         if target["health"] != "up":
             seen.down[job] = target.get("lastError") or "not read yet"
     problems = []
@@ -166,6 +175,7 @@ def _target_problems(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Pr
 
 
 def _grafana_problems(url: str, ask: Ask) -> list[Problem]:
+    """The problem of the Grafana at ``url``, in a list; [] if it answers."""
     try:
         status, text = ask(f"{url}/api/health")
         if status == 200:

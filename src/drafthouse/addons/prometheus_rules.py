@@ -21,43 +21,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds between two scrapes, over which a rate is computed, and for which a condition holds before an alert."""
+    """The times of the rules, in seconds."""
 
-    interval_s: int = 15
-    window_s: int = 300
-    hold_s: int = 600
+    interval_s: int = 15  # between two scrapes
+    window_s: int = 300  # over which a rate is computed
+    hold_s: int = 600  # for which a condition holds before its alert; some alerts wait half of it, a fifth or a tenth
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Thresholds of the alerts; fractions, except for ``restarts`` and ``certificate_days``."""
+    """The thresholds of the alerts; all but ``restarts`` and ``certificate_days`` are fractions, 0 to 1."""
 
     acceptance: float = 0.15  # published articles: speculation does not pay below an acceptance rate of 10 to 20 %
-    restarts: int = 3  # within 6 * `Pace.hold_s`, which is an hour
-    kv_cache: float = 0.95
-    memory: float = 0.95
-    gpu_memory: float = 0.98  # vLLM allocates 90 % at its start
-    hot: float = 0.1  # of the time
-    power: float = 0.9  # of the time; a busy GPU may normally run at its power limit
-    certificate_days: int = 7  # Caddy renews a certificate when a third of its life is left
+    restarts: int = 3  # of the engine, within 6 * `Pace.hold_s` (an hour by default)
+    kv_cache: float = 0.95  # of the engine's KV cache
+    memory: float = 0.95  # of the machine's memory
+    gpu_memory: float = 0.98  # of a GPU's memory; vLLM alone allocates 90 % at its start, which is no fault
+    hot: float = 0.1  # of `Pace.hold_s`, in which the GPU lowered its clocks because of its temperature
+    power: float = 0.9  # the same because of its power limit, which is normal for a busy GPU
+    certificate_days: int = 7  # until it ends; Caddy renews a certificate when a third of its life is left
 
 
-#: The names of the engines' series, by engine.
+#: The names of the engines' own series, by dialect; engines without counters are left out.
 SERIES = {name: engine.series for name, engine in DIALECTS.items() if engine.series}
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What Prometheus watches on a box. ``dialect``: the engine whose counters are shown, '' for no counters.
+    """What the rules of a box watch, besides whether its engine is up."""
 
-    ``log``: the path of the engine's log, or the command that prints it.
-    """
-
-    dialect: str = ""
-    node: bool = False
-    gpu: bool = False
-    gateway: bool = False
-    log: str = ""
+    dialect: str = ""  # the engine whose counters Prometheus reads, a key of `SERIES`; "": none
+    node: bool = False  # the machine's memory and processors, by the node exporter
+    gpu: bool = False  # the GPUs, by DCGM's exporter
+    gateway: bool = False  # whether the gateway answers, and when its certificate ends
+    log: str = ""  # for the alerts' texts: the path of the engine's log, or the command that prints it
 
 
 def duration_text(seconds: float) -> str:
@@ -70,11 +67,14 @@ def duration_text(seconds: float) -> str:
 
 
 def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits: Limits) -> File:
-    """The rendered rules of a box, as a file for ``path`` on it."""
+    """The rendered rules of a box, as a file for ``path`` on it; ``templates`` is the clone's folder of that name."""
     data = {
-        "names": SERIES.get(watched.dialect), "watched": watched, "pace": pace, "limits": limits,
+        "names": SERIES.get(watched.dialect),  # None: the template leaves out all rules about the engine's counters
+        "watched": watched,
+        "pace": pace,
+        "limits": limits,
         "duration": duration_text,
-    }  # fmt: skip
+    }
     return render_file(templates, "monitoring/rules.yml.j2", path, "0644", data)
 
 

@@ -113,7 +113,10 @@ def count(text: str) -> int:
 
 
 def read_key(path: Path | None) -> str | None:
-    """The API key from a file, else from OPENAI_API_KEY; None for an empty one. Raises DrafthouseError."""
+    """The API key from the file ``path``, or without one from OPENAI_API_KEY; None if it is empty.
+
+    Raises DrafthouseError for a file that cannot be read.
+    """
     if path is None:
         return os.environ.get("OPENAI_API_KEY") or None
     try:
@@ -176,17 +179,17 @@ class Progress:
 
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
-        self.next_s = 0.0
+        self.next_s = 0.0  # the next line is printed from then on, on `time.monotonic`
 
     def __call__(self, event: Event) -> None:
         """Show one event of `run_step`; the last event is always shown."""
         now = time.monotonic()
-        last = event["done"] == event["total"]
-        if not (self.terminal or last or now >= self.next_s):
+        is_last = event["done"] == event["total"]
+        if not (self.terminal or is_last or now >= self.next_s):
             return
         self.next_s = now + QUIET_S
         line = f"{event['phase']}: {event['done']}/{event['total']}  {event['text']}"
-        if event["eta_s"] and not last:
+        if event["eta_s"] and not is_last:
             line += f", about {event['eta_s']:.0f} s left"
         if self.terminal:
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
@@ -206,13 +209,13 @@ def what_is_sent(args: argparse.Namespace) -> tuple[Endpoint, Suite]:
         ARM,
         args.base_url,
         args.model,
-        read_key(args.api_key_file),
+        api_key=read_key(args.api_key_file),
         metrics_url=args.metrics_url,
         ca_pem=read_ca(args.ca),
     )
     # Without --num-prompts only the prompts of the suite's own file are sent, not those of the files it names.
-    folder, with_files = ROOT / "benchmarks", args.num_prompts is not None
-    full_suite = load_suite(args.suite, folder, form=args.dataset_format, with_files=with_files)
+    with_files = args.num_prompts is not None
+    full_suite = load_suite(args.suite, ROOT / "benchmarks", form=args.dataset_format, with_files=with_files)
     suite = only_kinds(full_suite, args.kind)
     if args.output_tokens:
         suite = with_output_tokens(suite, args.output_tokens)
@@ -241,15 +244,11 @@ def measure(args: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple
     """
     progress = Progress()
     stopped: list[StepResult] = []
-    notes, status = list(suite.get("notes", [])), DONE
+    notes = list(suite.get("notes", []))
+    status = DONE
     try:
-        step = run_step(
-            [endpoint],
-            [suite],
-            step_from(args),
-            progress,
-            stopped.append,
-        )
+        # A step that is stopped is put into ``stopped`` before its exception is raised.
+        step = run_step([endpoint], [suite], step_from(args), progress, stopped.append)
     except (KeyboardInterrupt, StoodStill) as error:
         if not stopped or not stopped[0]["arms"][endpoint.arm]["requests"]:
             raise  # no request had ended: there is nothing to show
@@ -283,14 +282,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.old_columns:
         document["old_columns"] = old_table(result)
         print("\n".join(["", *old_lines(result)]), file=table_stream)
-    if result["incomplete"]:
-        status = stop_status
-    elif not result["completed"]:
-        status = FAILED
-    elif not_ok_count(result) or arm_contradictions(result):
-        status = WARNED
-    else:
-        status = DONE
     text = json.dumps(document, indent=1)
     if args.json:
         print(text)
@@ -299,4 +290,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\nresult: {args.result}", file=table_stream)
     if result["incomplete"]:
         print("stopped; what had ended by then is above, marked as incomplete", file=sys.stderr)
-    return status
+        return stop_status
+    return status_of(result)
+
+
+def status_of(result: ArmResult) -> int:
+    """The exit status of a measurement that was not stopped."""
+    if not result["completed"]:
+        return FAILED
+    if not_ok_count(result) or arm_contradictions(result):
+        return WARNED
+    return DONE

@@ -87,6 +87,7 @@ def _argument_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 
 
 def _above_0(text: str) -> float:
+    """A finite number above 0, as an argument's type."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -102,7 +103,7 @@ def is_ladder(options: argparse.Namespace) -> bool:
 def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan:
     """The plan of the ladder. Without --ladder and --rate its one level is --max-concurrency.
 
-    Raises DrafthouseError where the levels are given twice.
+    ``kinds``: the prompts' categories. Raises DrafthouseError where the levels are given twice.
     """
     if (options.ladder or options.rate) and options.max_concurrency != 1:
         raise one_problem(
@@ -136,12 +137,16 @@ def key_of(endpoint: Endpoint, suite: Suite, plan: LadderPlan) -> str:
 
 
 class LiveTable:
-    """The growing table on standard error: redrawn in place on a terminal, else a line for each finished step."""
+    """The growing table on standard error: redrawn in place on a terminal, else a line for each finished step.
+
+    ``load``: CLOSED or OPEN, as in the plan.
+    """
 
     def __init__(self, file: LadderFile, load: str) -> None:
-        self.file, self.load = file, load
+        self.file = file
+        self.load = load
         self.terminal = sys.stderr.isatty()
-        self.drawn_lines = 0
+        self.drawn_lines = 0  # on the terminal
         self.next_s = time.monotonic() + QUIET_S
 
     def progress(self, event: Event) -> None:
@@ -154,7 +159,9 @@ class LiveTable:
             self.drawn_lines = len(lines)
         elif time.monotonic() >= self.next_s:
             self.next_s = time.monotonic() + QUIET_S
-            print("; ".join(live_lines(self.file.data | {"steps": []}, event, 400, 24)), file=sys.stderr, flush=True)
+            # Without the finished steps, which were printed already; 400 columns, so that no line is broken.
+            lines = live_lines(self.file.data | {"steps": []}, event, 400, 24)
+            print("; ".join(lines), file=sys.stderr, flush=True)
 
     def step(self, step: LadderStep) -> None:
         """Print a finished step; on a terminal the next redraw shows it in the table."""
@@ -172,6 +179,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
     """Measure, save and print the ladder; return the exit status, FAILED where no step was measured."""
     plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:
+        # Without --result too, the ladder needs a file: it is kept until the table was printed.
         path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
         head = heading(plan, profile=None, key=key_of(endpoint, suite, plan))  # a single server has no profile
         file = LadderFile(path, head, BAD if options.again else ())

@@ -23,7 +23,10 @@ def show(page: Path, what: str = "report") -> None:
 
 
 def has_screen(environ: Mapping[str, str], platform: str) -> bool:
-    """True if the user would see a browser: on a local display, or on an X display forwarded over SSH."""
+    """True if the user would see a browser: on a local display, or on an X display forwarded over SSH.
+
+    ``platform``: `sys.platform`. On macOS and Windows there is a display, unless this is an SSH session.
+    """
     is_remote = any(map(environ.get, _SSH_VARIABLES))
     if platform in ("darwin", "win32"):
         return not is_remote

@@ -92,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if comparison["regressions"]:
         return FAILED
     unjudged = comparison["unjudged"]
+    # A regression was asked for, and nothing was compared: that is not the same as no regression.
     if args.regression is not None and not comparison["judged"]:
         unjudged = unjudged or ["no kind of the verdict with enough prompts in both reports"]
     if unjudged:

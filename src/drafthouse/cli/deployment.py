@@ -14,7 +14,8 @@ from ..core.places import CODE, INSTALLED, PLAYS, ROOT, STATE
 def need_ansible(verb: str) -> None:
     """Raise NotHere where a wheel was installed without its extra `deploy`, which brings Ansible."""
     if INSTALLED and find_spec("ansible") is None:
-        needed, do = "Ansible: the extra 'deploy' of the package", "pip install 'drafthouse[deploy]'"
+        needed = "Ansible: the extra 'deploy' of the package"
+        do = "pip install 'drafthouse[deploy]'"
         raise NotHere(Problem("ansible-missing", f"drafthouse {verb} without Ansible", needed, do))
 
 
@@ -22,7 +23,8 @@ def ansible_config() -> Path:
     """The path of ansible.cfg: the clone's, or for a wheel one in `PLAYS`, where links to its data are made too."""
     if not INSTALLED:
         return ROOT / "ansible.cfg"
-    core, shipped = PLAYS / "collections" / "ansible_collections" / "drafthouse" / "core", ROOT / "collection"
+    core = PLAYS / "collections" / "ansible_collections" / "drafthouse" / "core"
+    shipped = ROOT / "collection"
     links = {PLAYS / name: ROOT / name for name in ("site.yml", "roles", "templates", "inventory")}
     for path in (ROOT / "playbooks").iterdir():
         links[PLAYS / "playbooks" / path.name] = path
@@ -31,7 +33,7 @@ def ansible_config() -> Path:
     links |= {core / "meta": shipped / "meta", core / "plugins" / "module_utils": CODE}
     for link, target in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.exists():
+        if not link.exists():  # there is none, or it leads to a wheel that was removed
             link.unlink(missing_ok=True)
             with contextlib.suppress(FileExistsError):  # another command has just made it
                 link.symlink_to(target)

@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     house = house_for()  # the catalogue and the profiles
     target = model_named(args.model, house, "MODEL")
     if house.models[target]["kind"] == "head":
-        found, do = f"'{target}', which is a head", f"drafthouse drafts {house.models[target].get('head_for', 'MODEL')}"
-        raise one_problem("target-is-a-draft", found, "a model", do, "MODEL")
+        do = f"drafthouse drafts {house.models[target].get('head_for', 'MODEL')}"
+        raise one_problem("target-is-a-draft", f"'{target}', which is a head", "a model", do, "MODEL")
     rows = drafts_for(house, target)
     if args.gpu:
         gains = _expected_gains(house, target, hardware_of_catalogue(args.gpu, house))

@@ -75,8 +75,8 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
         gpus = machine["before"].get("gpus") or []
     if not gpus or name not in house.profiles:
         found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
-        needed, do = "a run of one of the profiles on an NVIDIA GPU", "measure a profile on a GPU"
-        raise one_problem("evidence-refused", found, needed, do, str(report))
+        needed = "a run of one of the profiles on an NVIDIA GPU"
+        raise one_problem("evidence-refused", found, needed, "measure a profile on a GPU", str(report))
     measured = measured_of(kept, version())
     row: Any = measured["row"]
     facts: Evidence = {
@@ -107,13 +107,14 @@ def _check(proven: Proven, house: House) -> None:
     if name == LANE:  # a run of the GPU tests alone, without a profile
         return
     if name not in house.profiles:
-        needed, do = "one of profiles/", "commit the profile with its evidence"
-        raise one_problem("evidence-refused", f"the profile {name}", needed, do, str(proven.folder))
+        do = "commit the profile with its evidence"
+        raise one_problem("evidence-refused", f"the profile {name}", "one of profiles/", do, str(proven.folder))
     resolved = resolved_profile(name, site_of_inventory("workstation"))
     check_profile(proven, house.profiles[name], resolved["engine"]["version"])
 
 
 def _summary(proven: Proven) -> str:
+    """The evidence as text: for the GPU tests alone their levels, for a profile its verdict and engine."""
     facts = proven.facts
     if facts["profile"] == LANE:
         return f"levels {', '.join(map(str, facts['levels']))} on {proven.where}, no profile"
@@ -121,10 +122,13 @@ def _summary(proven: Proven) -> str:
 
 
 def _add(proven: Proven, path: Path) -> None:
-    """Write the GPU and the day into ``verified`` of the profile at ``path``; docs/proof.md reads the folder."""
+    """Write the GPU and the day into ``verified`` of the profile at ``path``; docs/proof.md reads the folder.
+
+    Evidence of the GPU tests alone has no profile: nothing is written. Raises DrafthouseError for a folder elsewhere.
+    """
     if proven.folder.parent != ROOT / "evidence":
-        needed, do = f"a folder in {ROOT / 'evidence'}", "move it there"
-        raise one_problem("evidence-refused", str(proven.folder), needed, do)
+        needed = f"a folder in {ROOT / 'evidence'}"
+        raise one_problem("evidence-refused", str(proven.folder), needed, "move it there")
     if proven.facts["profile"] != LANE:
         before = path.read_text("utf-8")
         after = with_verified(before, proven.where)

@@ -51,9 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     profile = resolved_profile(args.profile, site, overrides(args.set))
     evidence = evidence_of(args.reports, profile, args.report)
     replicas = replicas_of(args.replicas, target)
-    winner, proof = None, "no kept report has these commands: measure them first"
+    winner = None
+    proof = "no kept report has these commands: measure them first"
     if evidence:
-        winner, proof = evidence.winner, f"{printable(evidence.word)}, by {evidence.name}"
+        winner = evidence.winner
+        proof = f"{printable(evidence.word)}, by {evidence.name}"
     arm_choice = args.arm or winner or "both"  # no winner: there is no report, or it cannot say
     arms = ARMS if arm_choice == "both" else (arm_choice,)
     folder = args.output or WORK / "build" / profile["profile"] / "export"
@@ -66,5 +68,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         path.write_text(text, "utf-8")
         print(shown_path(WORK, path))
     print(f"proof: {proof}")
-    print(f"image: {order.image_note}")
+    print(f"image: {order.image_note}")  # the same for both arms
     return DONE

@@ -93,12 +93,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json("fits", {**about_model, "rows": list(map(asdict, rows))})
         return DONE
     at_most = "at most " if "bound" in model else ""  # the files give only an upper bound of the KV cache
-    about = (
+    needs = (
         f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
         f" {at_most}{kv_gb(model, engine, args.context):.2f} GB of KV cache for {args.context:,} tokens"
         f" ({engine['name']})"
     )
-    print(textwrap.fill(about, terminal_columns()) + "\n")
+    print(textwrap.fill(needs, terminal_columns()) + "\n")
     head = ["hardware", "memory", "fits", "longest context", "at most"]
     best = None  # the profile of the column "speculating"; without a bandwidth nothing can be expected
     if any(card["bandwidth_gb_s"] for card in cards.values()):
@@ -107,14 +107,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         head.append("speculating")
     print(table(head, [_cells(row, args.context) + _gain_cell(best, row, cards[row.hardware], house) for row in rows]))
     if best:
-        speculation, expect = best["speculation"], best["expect"]
-        draft = f" with {speculation['draft']}" if "draft" in speculation else ""
-        about = (
-            f"speculating: what {speculation['method']}{draft}, K={speculation['num_speculative_tokens']}, is expected"
-            f" to gain for one user, at an acceptance of {expect['acceptance']:.2f}: {expect['source']}"
-        )
-        print("\n" + textwrap.fill(about, terminal_columns()))
+        print("\n" + textwrap.fill(_gain_text(best), terminal_columns()))
     return DONE
+
+
+def _gain_text(best: Profile) -> str:
+    """The explanation of the column "speculating"."""
+    speculation = best["speculation"]
+    expect = best["expect"]
+    draft = f" with {speculation['draft']}" if "draft" in speculation else ""
+    return (
+        f"speculating: what {speculation['method']}{draft}, K={speculation['num_speculative_tokens']}, is expected"
+        f" to gain for one user, at an acceptance of {expect['acceptance']:.2f}: {expect['source']}"
+    )
 
 
 def _best_measured(model: ModelEntry, house: House) -> Profile | None:
@@ -127,7 +132,8 @@ def _best_measured(model: ModelEntry, house: House) -> Profile | None:
 
 
 def _gain_cell(best: Profile | None, row: Fitting, card: HardwareEntry, house: House) -> list[str]:
-    if best is None:  # the table then has no column "speculating"
+    """The cell of the column "speculating", in a list; [] without that column, which ``best`` None means."""
+    if best is None:
         return []
     if not row.longest or not card["bandwidth_gb_s"]:
         return ["-"]
@@ -136,6 +142,7 @@ def _gain_cell(best: Profile | None, row: Fitting, card: HardwareEntry, house: H
 
 
 def _cells(row: Fitting, context_tokens: int) -> list[str]:
+    """The other cells of a row, as text."""
     fits = "no"
     if row.longest >= context_tokens:
         fits = "yes"
@@ -157,7 +164,14 @@ def model_of(word: str, house: House) -> ModelEntry:
 
 
 def cards_for(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
-    """The hardware that --gpu names, by name (default: every GPU of the catalogue); bandwidth 0 means unknown."""
+    """The hardware that --gpu names, by name, in the first case that fits.
+
+    1. None: every GPU of the catalogue.
+    2. A GPU of the catalogue, or several of one (2x3090).
+    3. A memory, or several cards of one (2x24GB): a card of which nothing else is known, with the bandwidth 0.
+
+    Raises DrafthouseError for any other word.
+    """
     gpus = {key: card for key, card in house.hardware.items() if card["kind"] == "gpu"}
     if gpu is None:
         return gpus

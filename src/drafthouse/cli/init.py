@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = options().parse_args(argv)
     folder: Path = args.folder.expanduser()
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
-        needed, do = "a name that is free, or an empty folder", "choose another name, or edit what is there"
+        needed = "a name that is free, or an empty folder"
+        do = "choose another name, or edit what is there"
         raise one_problem("file-exists", "something of this name", needed, do, str(folder))
     address = _address(args.ssh)
     inventory_of(args.profile)  # raises DrafthouseError for an unknown or broken profile
@@ -68,7 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _address(text: str | None) -> dict[str, str | None]:
-    """The groups of `_ADDRESS` in --ssh; empty for this machine (None). Raises DrafthouseError."""
+    """The groups of `_ADDRESS` in --ssh, None for a missing one; {} for this machine (``text`` is None).
+
+    Raises DrafthouseError for a text of another form, or a port out of range.
+    """
     if text is None:
         return {}
     match = _ADDRESS.fullmatch(text)

@@ -62,8 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             replace_file(args.html, render_html(report, ROOT / "templates").encode("utf-8", "replace"), 0o644)
         except OSError as error:
-            found, needed = error.strerror or str(error), "a writable folder"
-            raise one_problem("file-unwritable", found, needed, "choose another --html", str(args.html)) from error
+            found = error.strerror or str(error)
+            do = "choose another --html"
+            raise one_problem("file-unwritable", found, "a writable folder", do, str(args.html)) from error
     width = terminal_columns(NARROWEST, WIDEST)
     print(verdict_table(report, width=width, colour=coloured(sys.stdout)), end="")
     if args.html:

@@ -28,7 +28,7 @@ from ..operate.tunnel import hosts_of
 from ..profiles.workspace import ROOT, inventory_path, site_from
 from .parser import Parser, parser_of
 
-_END_S = 5.0  # how long `Viewer.end` waits for each command to end
+_END_S = 5.0  # seconds that `Viewer.end` waits for each command to end
 
 
 def options() -> Parser:
@@ -58,6 +58,7 @@ def sources(args: argparse.Namespace) -> list[Source]:
 
 
 def _home(name: str, variables: Mapping[str, Any]) -> str:
+    """Drafthouse's folder on the box ``name``, by the inventory's ``variables``. Raises DrafthouseError."""
     home = str(site_from({"drafthouse_home": variables.get("drafthouse_home")})["home"])
     if home and "{{" not in home:  # only Ansible fills in a template
         if variables.get("ansible_connection") == "local":
@@ -78,7 +79,7 @@ class Viewer:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.boxes = len(sources)
-        self.lines = 0
+        self.lines = 0  # printed so far
         self._lock = threading.Lock()
         self._running = [(source, _start(source.command)) for source in sources]
 
@@ -95,6 +96,7 @@ class Viewer:
         return sum(process.wait() != 0 for _, process in self._running)
 
     def _print(self, source: Source, process: subprocess.Popen[str]) -> None:
+        """Print the lines of one command until it ends; this runs in a thread of its own."""
         prefix = f"{source.name} " if self.boxes > 1 else ""
         for line in process.stdout or ():
             with self._lock:
@@ -120,7 +122,10 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show the logs. WARNED where those of a box could not be read, FAILED where those of all boxes could not."""
+    """Show the logs; return the exit status.
+
+    DONE, also after Ctrl-C; WARNED where those of a box could not be read, FAILED where those of all boxes could not.
+    """
     args = options().parse_args(argv)
     with signals_as_ctrl_c():
         viewer = Viewer(sources(args))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """A verb (subcommand): its line in the help, and whether it runs playbooks and so needs Ansible."""
+    """A verb (subcommand)."""
 
-    help: str
-    plays: bool = True
+    help: str  # its line in the help
+    plays: bool = True  # whether it runs playbooks, and so needs Ansible
 
 
 GROUPS = {  # heading in the help, then verb
@@ -123,7 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
     verb, *arguments = argv or ["--help"]
     if verb == "help" and arguments:
-        verb, arguments = arguments[0], ["--help"]
+        verb = arguments[0]
+        arguments = ["--help"]
     if verb in ("-h", "--help", "help"):
         print(help_text())
         return DONE

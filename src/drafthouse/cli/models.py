@@ -69,5 +69,6 @@ def _fits(house: House, name: str, cards: dict[str, HardwareEntry]) -> bool:
     if not cards:
         return True
     model = house.models[name]
-    engine, context = engine_for(house, model), min(_CONTEXT, model["context"])
+    engine = engine_for(house, model)
+    context = min(_CONTEXT, model["context"])
     return any(fitting(model, engine, key, card, context).longest >= context for key, card in cards.items())

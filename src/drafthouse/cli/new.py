@@ -26,6 +26,7 @@ from ..profiles.workspace import ROOT, house_for, load_suites, site_of_inventory
 from .parser import Parser, parser_of
 from .profile_arguments import add_entries
 
+# By option: where the user finds what it takes.
 _LISTED = {"--target": "drafthouse models lists the models", "--gpu": "drafthouse fits MODEL lists the GPUs"}
 
 

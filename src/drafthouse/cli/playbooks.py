@@ -26,20 +26,20 @@ class Variables(TypedDict, total=False):
     """Ansible variables that a verb sets. Empty values are not passed, so that the inventory's value counts."""
 
     profile: str | None
-    overrides: Unchecked
-    release: str | None
-    verify: bool
-    doctor_parts: list[str]
-    doctor_from: str | None
-    doctor_stops: bool
-    replica: str
-    traffic: str
-    fleet_serial: int
-    drain_s: float
+    overrides: Unchecked  # of the profile's values, by --set
+    release: str | None  # id, to which a rollback goes
+    verify: bool  # read every byte of the weights again
+    doctor_parts: list[str]  # the checks to run
+    doctor_from: str | None  # host that probes the ports from outside
+    doctor_stops: bool  # a failed check fails the playbook
+    replica: str  # the box of a fleet that is moved
+    traffic: str  # in or out: where it is moved
+    fleet_serial: int  # boxes of a fleet that are changed at once
+    drain_s: float  # seconds for running requests to end
     engine_version: str
-    report_folder: str
-    remeasure: bool
-    rollback_why: str
+    report_folder: str  # absolute
+    remeasure: bool  # measure although a result is kept
+    rollback_why: str  # the reason, for the box's history
 
 
 def inventory_for(args: argparse.Namespace) -> str:
@@ -120,7 +120,10 @@ def run_for_profile(
     *,
     stop_after: bool = False,
 ) -> int:
-    """Run playbooks for a profile. Ctrl-C stops what was started; --destroy ends rented boxes afterwards."""
+    """Run playbooks for a profile; return the exit status. Ctrl-C stops what was started.
+
+    --destroy ends rented boxes afterwards; ``stop_after``, which stops every server at the end, is ignored then.
+    """
     add_missing_entries(args.profile, args.set)
     inventory = inventory_of(args.profile, args.inventory)  # an unknown profile is an error here, before Ansible
     all_variables: Variables = {"profile": args.profile, "overrides": overrides(args.set), **variables}

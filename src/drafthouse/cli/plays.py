@@ -16,12 +16,12 @@ _EXIT_FOR_PROFILE = "\n\nExit status: the playbook's; 130 stopped; 2 an error (d
 
 @dataclass(frozen=True)
 class PlayOnInventory:
-    """A verb that runs one playbook on an inventory; ``flags``: option to (Ansible variable, help text)."""
+    """A verb that runs one playbook on an inventory."""
 
     name: str
-    playbook: str
-    doc: str
-    flags: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    playbook: str  # in playbooks/
+    doc: str  # the help, without the exit status
+    flags: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # option -> (Ansible variable, help text)
 
     def options(self) -> Parser:
         """The verb's argument parser."""
@@ -42,9 +42,9 @@ class PlayForProfile:
     """A verb that runs playbooks for a profile, on the boxes of the profile's inventory."""
 
     name: str
-    playbooks: Sequence[str]
-    variables: Variables
-    doc: str
+    playbooks: Sequence[str]  # with the options that choose a phase
+    variables: Variables  # besides those that the arguments set
+    doc: str  # the help, without the exit status
 
     def options(self) -> Parser:
         """The verb's argument parser."""

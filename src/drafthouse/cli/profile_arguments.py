@@ -48,12 +48,13 @@ def set_option(parser: Parser) -> None:
 
 
 def resolved(args: argparse.Namespace) -> ResolvedProfile:
-    """The resolved profile that the arguments name; --set replaces the overrides of the inventory."""
+    """The resolved profile that the arguments name; with --set, the overrides of the inventory do not count."""
     inventory = args.inventory or inventory_of(args.profile)
     add_missing_entries(args.profile, args.set, inventory)
     site, inventory_overrides = site_on(inventory, args.host)
     if args.runtime:
-        site["runtime"], site["runtime_asked"] = args.runtime, True  # not replaced where the profile lacks it
+        site["runtime"] = args.runtime
+        site["runtime_asked"] = True  # it is not replaced where the profile lacks it
     return resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
 
 
@@ -80,9 +81,13 @@ def add_entries(target: object, draft: object, house: House) -> None:
 
 
 def inventory_of(profile: str, named: str | None = None) -> str:
-    """The inventory for a profile: ``named``, else the one of its hardware, else 'workstation'.
+    """The inventory for a profile: the first of these that there is.
 
-    An inventory may have profile folders of its own: a profile found only there belongs to that inventory.
+    1. ``named``;
+    2. the inventory in whose own profile folders the profile is, if it is nowhere else;
+    3. the one of its hardware;
+    4. 'workstation', for hardware that the catalogue lacks.
+
     Raises DrafthouseError for a broken or unknown profile.
     """
     house = house_for(named) if named else load_house(ROOT)

@@ -84,6 +84,7 @@ def _short(name: str | None) -> str:
 
 
 def _as_data(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str, str]]]:
+    """The problems by name, for JSON."""
     problems_by_name = {}
     for name, problems in broken.items():
         problems_by_name[name] = [problem.as_dict() for problem in problems]
@@ -100,13 +101,13 @@ def _draft_source(house: House, row: _Row) -> str:
 
 
 class _Row(TypedDict):
-    """A profile as the list shows it; None for a name that the catalogue lacks, and for no draft."""
+    """A profile as the list shows it; None for a name that the catalogue lacks. A broken one may have other types."""
 
     profile: str
-    hardware: str | None
+    hardware: str | None  # full name, as the next two
     target: str | None
-    draft: str | None
-    engine: str
+    draft: str | None  # None too without a draft model
+    engine: str  # id
     method: str
     num_speculative_tokens: int
 
@@ -118,7 +119,7 @@ def _full_name(house: House, model: object) -> str | None:
 
 
 def _row(house: House, name: str) -> _Row:
-    # A broken profile is listed too, and its keys may hold anything.
+    """The row of a profile; a broken one is listed too, and its keys may hold anything."""
     profile: Any = house.profiles[name]
     speculation: Any = profile.get("speculation")
     if not isinstance(speculation, dict):

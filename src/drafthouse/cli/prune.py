@@ -37,7 +37,7 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """List the weights; with --remove, remove those that nothing uses."""
     args = options().parse_args(argv)
-    site = site_on(args.inventory)[0]
+    site, _ = site_on(args.inventory)
     models_dir = args.models_dir or Path(site["models_dir"])
     if args.models_dir is None and not models_dir.exists() and not args.json:
         print(f"no weights yet: {models_dir} does not exist")
@@ -75,5 +75,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _row(entry: Entry, models_dir: Path) -> list[str]:
+    """The row of the table: path below ``models_dir``, state, GB, and the day of the last use."""
     used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
     return [str(entry.path.relative_to(models_dir)), entry.state, f"{entry.size / 1e9:.2f}", used]

@@ -54,7 +54,7 @@ from .say import confirmed, say, write_now
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
+PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")  # in ~/.ssh; the first that exists is used
 # Seconds between two lines of progress where standard error is no terminal.
 _QUIET_S = 30.0
 SAME = ("same",)  # of --region: all boxes in one country, whichever that is
@@ -192,7 +192,8 @@ class Show:
     """Progress on standard error: lines that stay, and on a terminal one status line that is overwritten."""
 
     def __init__(self) -> None:
-        self._terminal, self._next_status = sys.stderr.isatty(), 0.0
+        self._terminal = sys.stderr.isatty()
+        self._next_status = 0.0  # the next status line is printed from then on, on `time.monotonic`
 
     def line(self, text: str) -> None:
         """Print lines that stay."""
@@ -245,7 +246,8 @@ def dry_run_without_key(
     resolved: ResolvedProfile, limits: Limits, fleet: Fleet, url: str, why: DrafthouseError
 ) -> None:
     """Print the search that would be sent, and from ``why`` how to give the key that vast.ai requires for it."""
-    rental, (problem,) = resolved["rental"], why.problems
+    rental = resolved["rental"]
+    (problem,) = why.problems
     boxes = f"{fleet.boxes} boxes of " if fleet.boxes > 1 else ""
     filters = ",\n".join(
         f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in query_of(resolved, limits).items()
@@ -266,11 +268,14 @@ def dry_run_without_key(
 
 def rented_text(boxes: Sequence[Rented], profile: str) -> str:
     """The rented boxes, their cost ($), and the commands to measure on them and to destroy them, as text."""
-    hour, total = math.fsum(box.price.hour for box in boxes), math.fsum(box.price.total for box in boxes)
+    hour = math.fsum(box.price.hour for box in boxes)
+    total = math.fsum(box.price.total for box in boxes)
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(box.deadline for box in boxes)))
-    ending, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
+    ending = "it ends itself (if its own key may only stop it, its disk stays billed)"
+    which = "this one"
     if len(boxes) > 1:
-        ending, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
+        ending = "they end themselves (if their own keys may only stop them, their disks stay billed)"
+        which = "one"
     measure = f"ansible-playbook site.yml -i vastai -e profile={profile}"
     if INSTALLED:
         measure = f"drafthouse run {profile}"
@@ -285,6 +290,7 @@ def rented_text(boxes: Sequence[Rented], profile: str) -> str:
 
 
 def _box_lines(box: Rented) -> str:
+    """A box as two lines of text: what it is and costs, and how to reach it by SSH."""
     host, port = ssh_address(box.row) or ("?", "?")
     return (
         f"instance {box.instance} runs: {box.row.get('num_gpus')} x {box.row.get('gpu_name')},"
@@ -317,14 +323,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status_of_stop(announced)
 
 
-def act(args: argparse.Namespace, announced: list[str]) -> int:
-    """Rent, or make a dry run. The ids of the rentals written to the ledger are added to ``announced``."""
-    add_missing_entries(args.profile, args.set, args.inventory)
-    site, inventory_overrides = site_on(args.inventory, NEW)  # NEW: a host that the inventory does not have yet
-    # --set replaces the overrides of the inventory, as for all verbs (`profile_arguments.resolved`).
-    resolved = resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
+def _conditions(args: argparse.Namespace) -> tuple[Fleet, Limits]:
+    """What the arguments ask of all boxes together, and of each offer."""
     one_country = args.region == SAME
-    fleet = Fleet(args.boxes, args.max_total or math.inf, one_country, args.all_or_nothing)
+    fleet = Fleet(
+        boxes=args.boxes,
+        max_total=args.max_total or math.inf,
+        one_country=one_country,
+        all_or_nothing=args.all_or_nothing,
+    )
     limits = Limits(
         # One box may not cost more than all boxes together may.
         max_price=min(args.max_price or math.inf, fleet.max_total),
@@ -334,6 +341,20 @@ def act(args: argparse.Namespace, announced: list[str]) -> int:
         verified=not args.unverified,
         countries=() if one_country else args.region,
     )
+    return fleet, limits
+
+
+def act(args: argparse.Namespace, announced: list[str]) -> int:
+    """Rent, or make a dry run; return the exit status.
+
+    The ids of the rentals written to the ledger are added to ``announced``. A dry run needs no key: without one it
+    shows the search alone.
+    """
+    add_missing_entries(args.profile, args.set, args.inventory)
+    site, inventory_overrides = site_on(args.inventory, NEW)  # NEW: a host that the inventory does not have yet
+    # --set replaces the overrides of the inventory, as for all verbs (`profile_arguments.resolved`).
+    resolved = resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
+    fleet, limits = _conditions(args)
     show = Show()
     query_of(resolved, limits)  # an error of the profile is raised before a key is required
     url = os.environ.get("VAST_URL") or DEFAULT_URL
@@ -357,7 +378,8 @@ def act(args: argparse.Namespace, announced: list[str]) -> int:
         dry_run(setup, resolved, limits, fleet)
         return DONE
     waits = Waits(boot_s=args.wait_min * 60, ssh_s=args.ssh_wait_min * 60, poll_s=args.poll_s, look_s=args.look_s)
-    outcome = rent(setup, resolved, limits, public_key(args.ssh_key, Path.home()), waits, fleet)
+    key_text = public_key(args.ssh_key, Path.home())
+    outcome = rent(setup, resolved, limits, public_key=key_text, waits=waits, fleet=fleet)
     if outcome is None:
         show.line("nothing was rented")
         return FAILED

@@ -92,7 +92,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _mapping(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a kept report. Raises DrafthouseError for any other content."""
-    needed, do = "a mapping in JSON, as a run keeps it", "measure again"
+    needed = "a mapping in JSON, as a run keeps it"
+    do = "measure again"
     data = read_json(path, needed, do)
     if not isinstance(data, dict):
         raise one_problem("file-malformed", f"a {type(data).__name__}", needed, do, str(path))
@@ -126,7 +127,8 @@ def make_again(args: argparse.Namespace) -> Written:
     data = checked(old_report, Map({"resolved": RESOLVED}, others=True), str(file))["resolved"]
     inputs = result(folder / "baseline.json"), result(folder / "speculative.json"), lasting(cast("KeptProfile", data))
     # Only some runs have these two: the arm with the engine's default settings, and a load sweep.
-    stock_file, ladder_file = folder / "stock.json", folder / "ladder.json"
+    stock_file = folder / "stock.json"
+    ladder_file = folder / "ladder.json"
     stock = result(stock_file) if stock_file.is_file() else None
     ladder = checked_ladder(_mapping(ladder_file), str(ladder_file)) if ladder_file.is_file() else None
     report = build_report(*inputs, str(old_report.get("host") or ""), stock, ladder)
@@ -171,7 +173,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         written = make_again(args)
     except OSError as error:
-        needed, do = "a writable folder, and the templates", "choose --reports or --templates"
+        needed = "a writable folder, and the templates"
+        do = "choose --reports or --templates"
         raise one_problem("file-unwritable", error.strerror or str(error), needed, do) from error
     if args.json:
         print(json.dumps(written.report, indent=1, ensure_ascii=False))

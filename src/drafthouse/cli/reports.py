@@ -52,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json("reports", {"reports": records(names, rows)})
     elif not rows and args.profile and (measured := sorted({folder.parent.name for folder in folders(args.reports)})):
         # There are reports, only not of this profile: the name is probably misspelt.
-        found, needed = f"no report of '{args.profile}'", "a profile that was measured"
-        raise one_problem("no-such-report", found, needed, did_you_mean(args.profile, measured), str(args.reports))
+        found = f"no report of '{args.profile}'"
+        do = did_you_mean(args.profile, measured)
+        raise one_problem("no-such-report", found, "a profile that was measured", do, str(args.reports))
     elif args.html:
         _write_page(args)
     elif not rows:
@@ -67,11 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_page(args: argparse.Namespace) -> None:
+    """Write index.html over the reports; open it, or print its address."""
     page = args.reports / "index.html"
     try:
         write_index(page, kept_lines(args.reports, args.profile), args.templates)
     except OSError as error:
-        found, needed = error.strerror or str(error), "a writable folder, and the templates"
+        found = error.strerror or str(error)
+        needed = "a writable folder, and the templates"
         problem = Problem("file-unwritable", found, needed, "choose --reports or --templates", str(page))
         raise DrafthouseError(problem) from error
     if args.open:

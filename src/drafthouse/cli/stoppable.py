@@ -27,8 +27,8 @@ from ..core.places import CLOSING_FILE, PLAYS
 from .parser import Parser, parser_of
 from .say import say
 
-_GRACE_S = 3.0  # after Ctrl-C, before ansible-playbook gets a stronger signal
-_PROGRESS_S = 2.0  # without output, before a line shows that cleanup goes on
+_GRACE_S = 3.0  # seconds after Ctrl-C, before ansible-playbook gets a stronger signal
+_PROGRESS_S = 2.0  # seconds without output, before a line shows that cleanup goes on
 _SITE = "site.yml"
 # The phases (Ansible tags) of site.yml that start servers.
 _SERVING_PHASES = {"all", "settle", "experiment", "report"}
@@ -44,7 +44,10 @@ def options() -> Parser:
 
 
 def playbook_of(command: Sequence[str], name: str, *more: str) -> list[str]:
-    """The command line ``command`` with its playbooks replaced by ``name``: same inventory, variables and limits."""
+    """The command line ``command`` with its playbooks replaced by ``name``: same inventory, variables and limits.
+
+    ``more``: words that are added at the end.
+    """
     positions = []
     for index, word in enumerate(command):
         if word.endswith(".yml") and command[index - 1] not in _FILE_OPTIONS:
@@ -79,7 +82,10 @@ def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
 
 
 def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str] | None) -> int:
-    """Run the command in ``environment`` (None: this process's), and clean up after Ctrl-C; return the exit status."""
+    """Run the command in ``environment`` (None: this process's), and clean up after Ctrl-C; return the exit status.
+
+    INTERRUPTED after Ctrl-C. Else the command's; with ``stop_after``, that of the stop if that failed.
+    """
     serves = _starts_servers(command)
     stop = Stop(tell=say, warned=True)  # the notice at the first Ctrl-C already says what a second one does
     # The servers that interrupted.yml stops. A command that starts none, such as a download, leaves all of them alone.
@@ -90,6 +96,7 @@ def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str
     stopped_at = 0.0
 
     def start_cleanup() -> None:
+        """Start the cleanup, at the first Ctrl-C."""
         nonlocal stopped_at
         stopped_at = time.monotonic()
         say(_stopping_notice(serves))
@@ -109,7 +116,7 @@ def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str
                 return _finish_cleanup(cleanups[0], stopped_at)
             if stop_after:
                 say("stopping what was started")
-                # If both fail, the status of the stop counts: servers may still run.
+                # If the stop fails, its status counts, whatever the run's: servers may still run.
                 status = _run_playbook(playbook_of(command, "stop.yml")) or status
         except KeyboardInterrupt:
             say("left as it is; make stop stops it")
@@ -130,11 +137,13 @@ def _starts_servers(command: Sequence[str]) -> bool:
 
 
 def _stopping_notice(serves: bool) -> str:
+    """The notice at the first Ctrl-C; ``serves``: the command starts servers."""
     what = "the servers of this run" if serves else "what runs on the box"
     return f"\nStopping: {what} (a second Ctrl-C leaves them running)"
 
 
 def _finish_cleanup(cleanup: subprocess.Popen[bytes], stopped_at: float) -> int:
+    """Wait for the cleanup and tell how it ended; return INTERRUPTED. ``stopped_at``: monotonic time of Ctrl-C."""
     if _wait_for(cleanup):
         say("not everything could be stopped; make doctor shows what runs, make stop stops it")
     else:

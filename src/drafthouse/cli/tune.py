@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Profile, Tuned, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-# The shortest budget: starting one server, one answer and stopping the server take about that long.
+# Seconds of the shortest budget: starting one server, one answer and stopping the server take about that long.
 _LEAST_S = 90
 # Seconds between two lines of progress where the output is no terminal.
 _QUIET_S = 30.0
@@ -86,7 +86,7 @@ class TuningJob:
     prompts: TunePrompts
     folder: Path  # of the journal, the log and result.json
     target: Path  # the file of the new profile
-    search: str
+    search_hash: str
     """Hash of all that the search depends on; a journal with another hash is not continued."""
 
 
@@ -128,11 +128,12 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     inventory = args.inventory or inventory_of(name)
     add_missing_entries(name, args.set, inventory)
     base = overrides(args.set)
-    site = site_on(inventory)[0]
+    site, _ = site_on(inventory)
     resolved = resolved_profile(name, site, base)
     house = house_for(inventory)
     suites = load_suites(resolved["experiment"]["suites"])
-    catalogue = catalogue_space(house, name, site, {key: list(suite["kinds"]) for key, suite in suites.items()}, base)
+    kinds = {key: list(suite["kinds"]) for key, suite in suites.items()}
+    catalogue = catalogue_space(house, name, site, kinds, base)
     # The same profile with every prompt of its suites, cut to the context length like those of the experiment.
     uncut = resolved_profile(name, site, laid_over(base, {"experiment": {"prompts_per_kind": None}}))
     prompts = prompts_for(resolved, suites[SUITE], uncut["suites"])
@@ -154,7 +155,10 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     inputs = [families, space.options, space.load, asks, budget_s, inventory, args.words, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *inputs], default=str).encode()).hexdigest()[:16]
     folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
-    return TuningJob(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
+    return TuningJob(
+        name=name, inventory=inventory, profile=house.profiles[name], overrides=base, resolved=resolved, space=space,
+        prompts=prompts, folder=folder, target=target, search_hash=key,
+    )  # fmt: skip
 
 
 def _default_target(house: House, name: str) -> Path:
@@ -194,12 +198,16 @@ def check_target(path: Path) -> None:
 
 
 class Show:
-    """Progress on standard error: lines that stay, and on a terminal one status line that is overwritten."""
+    """Progress on standard error: lines that stay, and on a terminal one status line that is overwritten.
+
+    ``spent_s``: seconds of the budget that earlier runs of the search took.
+    """
 
     def __init__(self, budget_s: float, spent_s: float) -> None:
-        self._began, self._budget_s = time.monotonic() - spent_s, budget_s
+        self._began = time.monotonic() - spent_s
+        self._budget_s = budget_s
         self._terminal = sys.stderr.isatty()
-        self._next_status = 0.0
+        self._next_status = 0.0  # the next status line is printed from then on, on `time.monotonic`
 
     def line(self, text: str) -> None:
         """Print a line that stays, after the time spent and the budget (minutes:seconds)."""
@@ -215,7 +223,8 @@ class Show:
             self.line(f"  {text}")
 
     def _clock(self) -> str:
-        spent_s, budget_s = int(time.monotonic() - self._began), int(self._budget_s)
+        spent_s = int(time.monotonic() - self._began)
+        budget_s = int(self._budget_s)
         return f"{spent_s // 60}:{spent_s % 60:02d} of {budget_s // 60}:{budget_s % 60:02d}"
 
 
@@ -227,7 +236,7 @@ def search(job: TuningJob, budget_s: int, args: argparse.Namespace, begun: float
     journal_file = job.folder / "journal.jsonl"
     if args.again:
         journal_file.unlink(missing_ok=True)
-    journal = Journal(journal_file, job.search, early_s=time.monotonic() - begun)
+    journal = Journal(journal_file, job.search_hash, early_s=time.monotonic() - begun)
     end_at = time.monotonic() + budget_s - journal.spent_s  # the budget covers all runs of this search
     show = Show(budget_s, journal.spent_s)
     if journal.resumed:
@@ -252,19 +261,28 @@ def search(job: TuningJob, budget_s: int, args: argparse.Namespace, begun: float
         return tune(job.space, JournaledTrial(trial, journal), budget_s, show.line)
     finally:
         if trial.started:
-            show.line("ending the trials: restoring what served before")
-            # Killing a stop that hangs takes time too, and must fit into the budget.
-            stop_s = max(0.0, min(STOP_S, end_at - time.monotonic() - KILL_S / 2))
-            if not trial.stop(stop_s):
-                show.line(
-                    f"not restored in {stop_s:.0f} s; run: "
-                    f"ansible-playbook {playbook(STOP[0])} -i {inventory_path(job.inventory)} -e profile={job.name}"
-                )
+            _restore(job, trial, show, end_at)
         journal.close()
 
 
+def _restore(job: TuningJob, trial: BoxTrial, show: Show, end_at: float) -> None:
+    """Restore what served before the trials, by the monotonic time ``end_at``; tell the command if that fails."""
+    show.line("ending the trials: restoring what served before")
+    # Killing a stop that hangs takes time too, and must fit into the budget.
+    stop_s = max(0.0, min(STOP_S, end_at - time.monotonic() - KILL_S / 2))
+    if not trial.stop(stop_s):
+        show.line(
+            f"not restored in {stop_s:.0f} s; run: "
+            f"ansible-playbook {playbook(STOP[0])} -i {inventory_path(job.inventory)} -e profile={job.name}"
+        )
+
+
 def finish(job: TuningJob, budget_s: int, result: SearchResult) -> None:
-    """Print the result, save it to result.json, and write the new profile if it is better."""
+    """Print the result, save it to result.json, and write the new profile if it is better.
+
+    No profile is written if the comparison is not confirmed, nothing is better, or the output is wrong. Raises
+    DrafthouseError if it cannot be written.
+    """
     judgement: Judgement = judge(result)
     (job.folder / "result.json").write_text(as_json(result, judgement), "utf-8")
     print(text_of(result, judgement, job.space.left_out, job.prompts.notes, job.space.load))

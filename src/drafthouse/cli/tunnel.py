@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _usage(opened: Tunnel) -> str:
-    way, port = opened.way, opened.port
+    """How to use an open tunnel, as text: the address, the key, a first request, and a note if nothing answers yet."""
+    way = opened.way
+    port = opened.port
     lines = [
         f"http://127.0.0.1:{port}/v1 is {way.name} ({way.ssh()[-1]}), port {way.api_port} there; Ctrl-C ends it",
         "",

@@ -63,21 +63,23 @@ def old_and_new(args: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProf
 
     Raises DrafthouseError where the new version cannot serve the profile, or is the old one.
     """
-    site = site_on(args.inventory or inventory_of(args.profile))[0]
+    site, _ = site_on(args.inventory or inventory_of(args.profile))
     settings = overrides(args.set)
     old_settings = dict(settings)
     if args.old:
         old_settings["engine_version"] = args.old
     old = resolved_profile(args.profile, site, old_settings)
     new = resolved_profile(args.profile, site, {**settings, "engine_version": args.version})
-    before, after = str(old["engine"]["version"]), str(new["engine"]["version"])
-    if before == after:
+    old_version = str(old["engine"]["version"])
+    new_version = str(new["engine"]["version"])
+    if old_version == new_version:
         do = "name another version, or with --from the one that the box has"
-        raise one_problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION")
+        raise one_problem("conflicting-options", f"{old_version} twice", "two versions", do, "ENGINE_VERSION")
     house = house_for(args.inventory or inventory_of(args.profile))
-    engine, profile = house.engines[new["engine"]["id"]], with_overrides(house.profiles[args.profile], settings)
-    changes = catalogue_changes(engine, profile, before, after)
-    text = changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
+    engine = house.engines[new["engine"]["id"]]
+    profile = with_overrides(house.profiles[args.profile], settings)
+    changes = catalogue_changes(engine, profile, old_version, new_version)
+    text = changes_text(new["engine"]["name"], old_version, new_version, rendered_changes(old, new), changes)
     return old, new, "\n".join([text, *issue_changes(old, new)])
 
 
@@ -113,11 +115,13 @@ class Plays:
 
 
 def judged(args: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedProfile]) -> int:
-    """Compare a box's reports of both versions and print the decision.
+    """Compare a box's reports of both versions and print the decision; return the exit status.
 
-    ``resolved``: engine version, the old one first, to resolved profile. Returns DONE where the new version stays.
+    ``resolved``: engine version, the old one first, to resolved profile. DONE: the new version stays. Else the old one
+    comes back: FAILED if the new one was judged to be worse, CANNOT_SAY if it could not be judged.
     """
-    reports, missing = [], []
+    reports = []
+    missing = []  # the versions without a report
     for version, profile in resolved.items():
         if report := newest(args.reports, host, profile):
             reports.append(report)
@@ -131,8 +135,9 @@ def judged(args: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedP
             "see the output of the runs above",
             str(args.reports),
         )
-    (old, new), (before, after) = resolved, reports
-    comparison = compare(before, after, args.regression)  # the second one is judged
+    old, new = resolved
+    old_report, new_report = reports
+    comparison = compare(old_report, new_report, args.regression)
     decision = decide(comparison)
     print(compared_text(comparison))
     print(f"{host}: {new if decision.keep == NEW else old} is kept")
@@ -141,7 +146,7 @@ def judged(args: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedP
         print(f"  report: {(report.path / 'report.html').resolve().as_uri()}")
     if decision.keep == NEW:
         return DONE
-    return FAILED if decision.judged else CANNOT_SAY  # both mean that the old version comes back
+    return FAILED if decision.judged else CANNOT_SAY
 
 
 def upgraded(args: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:

@@ -18,7 +18,7 @@ import string
 import zlib
 from pathlib import Path
 
-FOLDER = "/var/lib/drafthouse/deadline"
+FOLDER = "/var/lib/drafthouse/deadline"  # of the watch, on the box
 _LABEL = re.compile(r"^drafthouse-[a-z0-9]+-(\d{9,11})$")
 
 
@@ -38,7 +38,10 @@ def program() -> str:
 def onstart(deadline: int, hours: float, url: str) -> str:
     """Shell lines that start the watch; vast.ai accepts start scripts of up to 4048 characters.
 
-    They run at every start of the container. An existing order is kept, because the playbook's is more exact.
+    They run at every start of the container. An existing order is kept, because the playbook's is more exact. A watch
+    that ends is started again.
+
+    ``deadline``: unix seconds. ``hours``: from the start of the rental to it. ``url``: of vast.ai's API.
     """
     # Base 85 is shorter than base 64, and Python's alphabet for it has no quote and no backslash.
     packed = base64.b85encode(zlib.compress(_shortened(program()).encode(), 9)).decode()
@@ -53,12 +56,16 @@ def onstart(deadline: int, hours: float, url: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Shorten a program: remove comments, docstrings and types, rename variables to letters, indent by one blank."""
+    """Shorten a program: remove comments, docstrings and types, rename variables to letters, indent by one blank.
+
+    Names of functions and classes, and attributes, stay. The first 52 variables get a letter, further ones keep their
+    names.
+    """
     tree = ast.fix_missing_locations(_WithoutTypes().visit(ast.parse(text)))
-    variables: dict[str, None] = {}
+    variables: dict[str, None] = {}  # a set that keeps its order, so that the same program is always shortened alike
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            node.body = node.body[1:] or [ast.Pass()]
+            node.body = node.body[1:] or [ast.Pass()]  # without the docstring
         if isinstance(node, ast.arg):
             variables[node.arg] = None
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

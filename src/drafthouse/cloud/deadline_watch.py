@@ -7,10 +7,27 @@
 Runs on the box, started by the playbook, or in a shortened form by the start script (`cloud/deadline.py`) before any
 other file of Drafthouse is there. Standard library only.
 
-FOLDER/arm.json is the order: the deadline and the API's URL. FOLDER/journal.jsonl is the log. Time is counted by the
+FOLDER/arm.json is the order, FOLDER/journal.jsonl the log, FOLDER/clock.json the state. Time is counted by the
 machine's monotonic clock, so a change of the wall clock does not end the box early. After each new order and restart
 the provider gives its time; until then the wall clock tells how long the machine was off. If the box cannot be
 destroyed, it is stopped; if that fails too, FOLDER/power_off.py ends the model servers.
+
+The code is denser than elsewhere: packed, it must fit into a start script of 4048 characters.
+
+Keys of the order:
+
+    deadline            end of the rental, unix seconds
+    life_s              start script's order only: seconds from the start of the rental to its end
+    left_s, boot, up    playbook's order only: seconds left when it was given, and the machine's clock then
+    url                 vast.ai's API
+    home                home folder of the model servers, for power_off.py
+
+Keys of the state, which are those of `clocks` at the last look, and:
+
+    left_s              seconds left
+    order               the order that it follows
+    sure                the boot for which the provider has given its time; missing: it has not
+    ends                end of the rental by the provider's clock, unix seconds; missing until it has given its time
 """
 
 from __future__ import annotations
@@ -33,16 +50,26 @@ if TYPE_CHECKING:
     Data = dict[str, Any]
     ProviderTime = tuple[float, float | None]
 
-# Seconds: look, retry, retry once servers are ended, clock change to log, age of a plausible order, ask for the time.
-EVERY_S, RETRY_S, SLOW_RETRY_S, JUMP_S, TOLERANCE_S, ASK_S = 10, 60, 600, 60, 3600, 300
-# Number of the failed try from which the box is also asked to stop, and from which its servers are ended.
-STOP_AT, OFF_AT = 5, 8
+EVERY_S = 10  # seconds between two looks
+RETRY_S = 60  # seconds between two tries to end the box, at most
+SLOW_RETRY_S = 600  # the same once its servers are ended
+JUMP_S = 60  # seconds of a change of a clock that is logged
+TOLERANCE_S = 3600  # seconds of an order's age for which the wall clock counts as plausible, at most
+ASK_S = 300  # seconds between two requests for the provider's time
+STOP_AT = 5  # number of the failed try from which the box is also asked to stop
+OFF_AT = 8  # number of the failed try from which its servers are ended
 # Requests that end the box: method, body, and the journal's line for an accepted one. The first is preferred.
 STEPS = ("DELETE", None, "destroyed"), ("PUT", {"state": "stopped"}, "stopped; its disk is still billed: make destroy")
 
 
 def left_of(order: Data, now: Data) -> float:
-    """Seconds left by an order: from the time it was given, else from its deadline if the wall clock is plausible."""
+    """Seconds left by a new order.
+
+    1. The playbook's, in the same boot: the seconds left when it was given, minus those since then.
+    2. Else by its deadline and the wall clock, if that is plausible: an order lasts for the whole life, or for what was
+       left when the playbook gave it, and of this at most TOLERANCE_S, and at most half, may have passed.
+    3. Else all for which the order lasts: a wrong wall clock must not end the box early.
+    """
     if order.get("boot") == now["boot"]:
         left: float = order["left_s"] - (now["up"] - order["up"])
         return left
@@ -52,7 +79,10 @@ def left_of(order: Data, now: Data) -> float:
 
 
 def advance(state: Data, now: Data) -> tuple[float, float]:
-    """Seconds left now, and by how many seconds the wall clock was changed since `state` was taken."""
+    """Seconds left now, and by how many seconds the wall clock was changed since `state` was taken.
+
+    After a restart the wall clock tells how long the machine was off; a change of it cannot be seen then (0).
+    """
     wall = now["wall"] - state["wall"]
     if state["boot"] != now["boot"]:
         return state["left_s"] - max(0, wall), 0
@@ -85,7 +115,8 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def send(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> tuple[int, Data, Any]:
     """Status, JSON object and Date header of an answer. Status 0: no answer; 401: the container has no key."""
-    key, instance_id = environ.get("CONTAINER_API_KEY"), environ.get("CONTAINER_ID", "")
+    key = environ.get("CONTAINER_API_KEY")
+    instance_id = environ.get("CONTAINER_ID", "")
     if not key or not instance_id:
         return 401, {}, None
     request = urllib.request.Request(  # noqa: S310 (a deadline's order names vast.ai)
@@ -97,22 +128,25 @@ def send(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> 
     try:
         try:
             with urllib.request.build_opener(NoRedirects).open(request, timeout=30) as answer:
-                status, data = answer.status, dict(json.load(answer))
+                status = answer.status
+                data = dict(json.load(answer))
         except urllib.error.HTTPError as error:
-            answer, status, data = error, error.code, {}
+            answer = error
+            status = error.code
+            data = {}
         return status, data, answer.headers["Date"]
     except Exception:  # no connection, or an incomplete or malformed answer
         return 0, {}, None
 
 
 def ask(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> int:
-    """Status of the answer; 400 if it has status 200 but reports a failure."""
+    """Status of the answer (0: none); 400 if it has status 200 but reports a failure."""
     status, data, _ = send(verb, body, url, environ)
     return status if status != 200 or data.get("success") else 400
 
 
 def provider_time(url: str, environ: Mapping[str, str]) -> ProviderTime | None:
-    """Provider's time and start of the rental (None if missing), in unix seconds; None without an answer."""
+    """Provider's time and start of the rental (None if missing), in unix seconds; None if no answer has the time."""
     _, data, date = send("GET", None, url, environ)
     try:
         now = email.utils.parsedate_to_datetime(date).timestamp()
@@ -127,13 +161,17 @@ def provider_time(url: str, environ: Mapping[str, str]) -> ProviderTime | None:
 class Watch:
     """Watch over the deadline of one box; it keeps its files in ``folder``."""
 
-    # The order, and the seconds left with the clocks at which they were computed; None before the first order.
+    # The order and the state, as in the head of this file; None before the first order.
     order: Any
     state: Any
 
     def __init__(self, folder: str) -> None:
-        self.folder, self.order, self.state, self.wait, self.tries, self.ask_at = folder, None, None, 5, 0, 0
-        self.accepted = 0
+        self.folder = folder
+        self.order = self.state = None
+        self.wait = 5  # seconds; doubled before it is used
+        self.tries = 0  # tries to end the box, in a row
+        self.accepted = 0  # those of them whose request was accepted
+        self.ask_at = 0  # the uptime from which the provider's time is asked for
 
     def log(self, what: str) -> None:
         """Append a line to the journal."""
@@ -158,10 +196,17 @@ class Watch:
             return None
 
     def use_provider_time(self, date: float, start: float | None) -> None:
-        """Count by the provider's time (``date``); the end is fixed at its first answer and kept after restarts."""
-        state, order = self.state, self.order
+        """Count by the provider's time (``date``); the end is fixed at its first answer and kept after restarts.
+
+        The end, in unix seconds by the provider's clock, is
+
+        1. for the playbook's order, in the boot in which it was given: ``date`` plus the seconds left;
+        2. for the start script's order: the ``start`` of the rental plus its life;
+        3. in another boot, or without a ``start``: the order's deadline.
+        """
+        state = self.state
+        order = self.order
         if "ends" not in state:
-            # The playbook's order counts from the time it was given, the start script's from the start of the rental.
             if order.get("boot") == state["sure"]:
                 state["ends"] = date + state["left_s"]
             else:
@@ -172,13 +217,18 @@ class Watch:
         state["left_s"] = left
 
     def update(self, now: Data, provider_time: Callable[[], ProviderTime | None]) -> bool:
-        """Read the order and update the seconds left; return True if none are left."""
+        """Read the order and update the seconds left; return True if none are left.
+
+        An order that cannot be read does not end the watch: the last one counts. False without any.
+        """
         order = self.read("arm")
         if self.order is None:
             self.state = self.read("clock")
             self.order = self.state and self.state["order"]
         if order and order != self.order:
-            self.state, self.order, self.ask_at = {"left_s": left_of(order, now)}, order, 0
+            self.state = {"left_s": left_of(order, now)}
+            self.order = order
+            self.ask_at = 0
             self.log("armed")
         elif self.state:
             left, jump = advance(self.state, now)
@@ -200,14 +250,17 @@ class Watch:
         return is_over
 
     def end(self, send_request: Callable[[str, Data | None], int]) -> bool:
-        """Destroy the box, or stop it if that is refused or fails STOP_AT times; return True if a request succeeds."""
+        """Ask to destroy the box, then perhaps to stop it; return True if the last request was accepted.
+
+        It is also asked to stop if the request to destroy it was refused, or fails from try STOP_AT on, or was accepted
+        three times before while the box still runs.
+        """
         self.tries += 1
         for verb, body, outcome in STEPS:
             status = send_request(verb, body)
             if 200 <= status < 300:
                 self.log(outcome)
                 self.accepted += 1
-                # After three accepted requests the box still runs: ask to stop it too.
                 if body or self.accepted <= 3:
                     return True
             else:
@@ -224,16 +277,23 @@ class Watch:
         send_request: Callable[[str, Data | None], int],
         provider_time: Callable[[], ProviderTime | None] = lambda: None,
     ) -> float:
-        """Update the state, end the box if it is due, and return the seconds until the next look."""
+        """Update the state, end the box if it is due, and return the seconds until the next look.
+
+        After a try to end it, the next look is the next try, so the pause grows.
+        """
         if not self.update(now, provider_time):
-            self.tries, self.accepted, self.wait = 0, 0, 5
+            self.tries = self.accepted = 0
+            self.wait = 5
             return EVERY_S if not self.state else max(0.1, min(EVERY_S, self.state["left_s"]))
-        is_accepted, max_wait, program = self.end(send_request), RETRY_S, f"{self.folder}/power_off.py"
+        is_accepted = self.end(send_request)
+        max_wait = RETRY_S
+        program = f"{self.folder}/power_off.py"
         if self.tries >= OFF_AT and os.path.exists(program):
             words = sys.executable, program, self.folder
             proc = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             self.log((proc.stdout + proc.stderr[-300:]).strip() or "no server here; this box still bills: make destroy")
-            is_accepted, max_wait = False, SLOW_RETRY_S
+            is_accepted = False
+            max_wait = SLOW_RETRY_S
         self.wait = RETRY_S if is_accepted else min(max_wait, self.wait * 2)
         return self.wait
 

@@ -2,10 +2,14 @@
 
     power_off.py FOLDER
 
-Runs on the box, started by the deadline watch (deadline_watch.py). The watch's order, FOLDER/arm.json, names the home
-folder of the servers. This ends Drafthouse's supervisors there, programs that restart a server, all their child
-processes, and Drafthouse's containers if the box has Docker. The watch itself, SSH and processes of the platform
-keep running. Standard library only.
+The deadline watch (deadline_watch.py) starts it on the box. FOLDER/arm.json, the file that tells the watch what to do,
+names the home folder of the servers. What ends:
+
+- the supervisors of that folder, the start scripts of its servers, and the programs that would restart a server;
+- all child processes of these;
+- Drafthouse's containers, if the box has Docker.
+
+The watch itself, SSH and processes of the platform keep running. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,19 +26,19 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-# Longer than the 30 s that a supervisor gives each of its programs to end.
+# Seconds from SIGTERM until a supervisor is no longer waited for; it gives each of its programs 30 s to end.
 GRACE_S = 40.0
-# Time until SIGKILL for processes that a supervisor left, such as a worker in its own session.
+# Seconds from SIGTERM to SIGKILL for processes that a supervisor left, such as a worker in its own session.
 _KILL_AFTER_S = 3.0
-_DOCKER_S = 120.0  # time limit of a request; Docker waits for a container to stop
+_DOCKER_S = 120.0  # seconds for the answer to a request; that to a stop comes once the container has stopped
 _DOCKER_SOCKET = "unix:///var/run/docker.sock"
 _LIST_PATH = "/containers/json?filters=%7B%22name%22%3A%5B%22%5E%2Fdrafthouse-%22%5D%7D"  # {"name":["^/drafthouse-"]}
 
-#: By pid: the words of the command line, and the pid of the parent.
-Table = Mapping[int, tuple[tuple[str, ...], int]]
+#: The processes by pid: the words of the command line, and the pid of the parent.
+ProcessTable = Mapping[int, tuple[tuple[str, ...], int]]
 
 
-def processes() -> Table:
+def processes() -> ProcessTable:
     """All processes of the box; those that end while they are read are left out."""
     table = {}
     for entry in Path("/proc").iterdir():
@@ -47,8 +51,8 @@ def processes() -> Table:
     return table
 
 
-def root_processes(table: Table, home: str) -> set[int]:
-    """Pids of the processes below ``home`` that keep a server running or would restart one."""
+def root_processes(table: ProcessTable, home: str) -> set[int]:
+    """Pids of the processes below ``home`` that are a server, keep one running, or would restart one."""
     prefix = f"{home.rstrip('/')}/"
     program = re.compile(rf"{re.escape(prefix)}drafthouse-[0-9a-f]+\.pyz")
 
@@ -58,7 +62,9 @@ def root_processes(table: Table, home: str) -> set[int]:
 
     def restarts_server(words: Sequence[str]) -> bool:
         """True for ``python HOME/drafthouse-HASH.pyz restore``, or ``guard``."""
-        return words[2:3] in (("restore",), ("guard",)) and program.fullmatch(words[1]) is not None
+        if len(words) < 3 or not program.fullmatch(words[1]):
+            return False
+        return words[2] in ("restore", "guard")
 
     def is_supervisor(words: Sequence[str]) -> bool:
         """True for ``python supervisord … HOME/…``."""
@@ -71,7 +77,7 @@ def root_processes(table: Table, home: str) -> set[int]:
     return pids
 
 
-def with_children(table: Table, pids: Collection[int]) -> set[int]:
+def with_children(table: ProcessTable, pids: Collection[int]) -> set[int]:
     """The processes and all their descendants, without this process."""
     tree = set(pids)
     while children := {pid for pid, (_, parent) in table.items() if parent in tree} - tree:
@@ -80,14 +86,16 @@ def with_children(table: Table, pids: Collection[int]) -> set[int]:
 
 
 def end(home: str, grace_s: float = GRACE_S) -> int:
-    """End all servers below ``home``; return the number of processes.
+    """End all servers below ``home``; return how many processes ran at the start, with their descendants.
 
-    Supervisors get SIGTERM and ``grace_s`` seconds. Processes that are left get SIGTERM and 3 seconds, then SIGKILL.
+    1. The `root_processes` get SIGTERM and ``grace_s`` seconds.
+    2. All that still run, descendants too, get SIGTERM and `_KILL_AFTER_S`.
+    3. The rest gets SIGKILL.
     """
     table = processes()
     roots = root_processes(table, home)
     pids = with_children(table, roots)
-    # Supervisors first: they end their children themselves, and would restart a child that is ended by other means.
+    # A supervisor ends its children itself, and would restart a child that is ended by other means.
     _signal(roots & pids, signal.SIGTERM)
     _wait_for_exit(table, roots & pids, grace_s)
     _signal(_still_running(table, pids), signal.SIGTERM)
@@ -95,15 +103,15 @@ def end(home: str, grace_s: float = GRACE_S) -> int:
     return len(pids)
 
 
-def _wait_for_exit(table: Table, pids: Collection[int], seconds: float) -> set[int]:
+def _wait_for_exit(table: ProcessTable, pids: Collection[int], seconds: float) -> set[int]:
     """Wait up to ``seconds`` for the processes to exit; return those that still run."""
     until = time.monotonic() + seconds
-    while (left := _still_running(table, pids)) and time.monotonic() < until:
+    while (running := _still_running(table, pids)) and time.monotonic() < until:
         time.sleep(0.1)
-    return left
+    return running
 
 
-def _still_running(table: Table, pids: Collection[int]) -> set[int]:
+def _still_running(table: ProcessTable, pids: Collection[int]) -> set[int]:
     """Those of ``pids`` that still run the same command as in ``table``.
 
     A reused pid has another command line, and a zombie process has none.
@@ -112,6 +120,7 @@ def _still_running(table: Table, pids: Collection[int]) -> set[int]:
 
 
 def _signal(pids: Collection[int], signum: signal.Signals) -> None:
+    """Send a signal to each of the processes; those that have exited, or belong to another user, are left out."""
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signum)
@@ -137,26 +146,32 @@ class _Docker(http.client.HTTPConnection):
 
 
 def end_containers() -> int:
-    """Stop Drafthouse's containers, which Docker then does not restart; return how many stopped."""
+    """Stop Drafthouse's running containers, which Docker then does not restart; return how many stopped.
+
+    0 too if there is no Docker, or if its list cannot be read. A container that cannot be stopped is not counted.
+    """
     ids: list[str] = []
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
-        ids = [container["Id"] for container in json.loads(_Docker().answer("GET", _LIST_PATH)[1])]
+        _, body = _Docker().answer("GET", _LIST_PATH)
+        ids = [container["Id"] for container in json.loads(body)]
     stopped = 0
-    for container in ids:
+    for container_id in ids:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            status, _ = _Docker().answer("POST", f"/containers/{container}/stop")
-            stopped += status < http.client.BAD_REQUEST
+            status, _ = _Docker().answer("POST", f"/containers/{container_id}/stop")
+            if status < http.client.BAD_REQUEST:
+                stopped += 1
     return stopped
 
 
 def main() -> int:
-    """End all servers; print one line that says how many, or nothing if there were none."""
+    """End all servers; print one line that says how many, or nothing if there were none or arm.json has no home."""
     home = json.loads((Path(sys.argv[1]) / "arm.json").read_text("utf-8")).get("home")
     if not home:
         return 0
-    count, containers = end(home), end_containers()
-    if count or containers:
-        print(f"stopped what served: {count} processes, {containers} containers; this box still bills: make destroy")
+    ended = end(home)
+    containers = end_containers()
+    if ended or containers:
+        print(f"stopped what served: {ended} processes, {containers} containers; this box still bills: make destroy")
     return 0
 
 

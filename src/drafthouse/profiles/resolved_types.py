@@ -163,24 +163,24 @@ class Gateway(TypedDict):
 class Monitoring(TypedDict):
     """The monitoring: its programs, and what they watch (`monitoring_settings.monitoring_of`)."""
 
-    ports: Ports
-    listen: str
-    programs: list[str]
-    open_ports: list[int]
-    retention_days: int
+    ports: Ports  # of all programs that a box may have, by name
+    listen: str  # the address of Prometheus and Grafana; the exporters listen on loopback
+    programs: list[str]  # those that run under systemd or supervisord; the others are containers
+    open_ports: list[int]  # for the firewall
+    retention_days: int  # of Prometheus's data, which are deleted at this age or above the next size
     retention_gb: int
-    alertmanager: str
+    alertmanager: str  # its address and port; "": none
     grafana: bool
-    profile: str
-    target: str
-    health: str
-    dialect: str
-    path: str
-    key: bool
-    node: bool
-    gpu: bool
+    profile: str  # a label of the engine's series
+    target: str  # the engine's address and port, as the box itself reaches it
+    health: str  # the path of the engine's health page
+    dialect: str  # the engine whose counters Prometheus reads; "": it shows none
+    path: str  # of the engine's counters
+    key: bool  # whether the counters need the API key
+    node: bool  # whether the node exporter shows the machine's memory and processors
+    gpu: bool  # whether DCGM's exporter shows the GPUs
     gateway: Gateway | None
-    log: str
+    log: str  # for the alerts' texts: the path of the engine's log, or the command that prints it
 
 
 class ExpectedSpeed(TypedDict):

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from drafthouse.profiles.container import Container, EngineConfig, EngineWords
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-# Seconds that a container has to end before it is killed (Docker's default), and that one API call may take.
-_STOP_S = 10
-_API_S = 120.0
+_STOP_S = 10  # seconds that a container has to end before it is killed; Docker's default
+_API_S = 120.0  # seconds that one API call may take
 # The PATH of an SSH session that is not root's may lack the two folders of system programs.
 _PROGRAMS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
 
@@ -37,7 +36,7 @@ _PROGRAMS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/
 class Mount(TypedDict, total=False):
     """A mount in Docker's list of containers."""
 
-    Source: str
+    Source: str  # the file or folder on the box
 
 
 class Port(TypedDict, total=False):
@@ -50,8 +49,8 @@ class ListedContainer(TypedDict, total=False):
     """A container in Docker's list: the fields that are read here."""
 
     Id: str
-    Names: list[str]
-    State: str
+    Names: list[str]  # each with a slash in front
+    State: str  # such as "running"
     Labels: dict[str, str] | None
     Mounts: list[Mount] | None
     Ports: list[Port] | None
@@ -101,7 +100,8 @@ def has_engine() -> bool:
     return Path(SOCKET).exists() and (shutil.which("dockerd", path=_PROGRAMS) is not None or _listens(SOCKET))
 
 
-def _listens(path: str) -> bool:  # True if a program accepts connections at the socket
+def _listens(path: str) -> bool:
+    """True if a program accepts connections at the socket."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
@@ -158,7 +158,7 @@ def _query_containers(api: DockerApi, label: str, stopped_too: bool = True) -> l
 
 
 def _is_from(container: ListedContainer, home: Path) -> bool:
-    # A container mounts its start script, which is in the folder `serve` of the home.
+    """True if a container was started from ``home``: it mounts its start script, in the folder `serve` there."""
     for mount in container.get("Mounts") or []:
         source = mount.get("Source")
         if source and Path(source).is_relative_to(home / "serve"):
@@ -172,17 +172,21 @@ def _is_from(container: ListedContainer, home: Path) -> bool:
 def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
     """The changes after which exactly the ``wanted`` containers of ``label`` run. Raises DrafthouseError.
 
-    A container that matches its definition stays, or is restarted if ``fresh``. One that differs is replaced, also if
-    it has the name of a wanted container and no label.
+    - A container of the label that is not wanted is removed.
+    - A wanted one that is missing is created. One that differs from its definition, or has its name without the label,
+      is replaced.
+    - One that matches stays: it is started if it does not run, and restarted if it does and ``fresh`` is true.
     """
     # A box without Docker has no containers to remove. If some are wanted, the first call reports that it is missing.
     if not wanted and not has_engine():
         return Plan()
-    api, changes = _api(), Plan()
+    api = _api()
+    changes = Plan()
     names = {container["name"] for container in wanted}
     changes.remove = [name for name in list_containers(api, label=label) if name not in names]
     for container in wanted:
-        name, settings = container["name"], engine_words(container)
+        name = container["name"]
+        settings = engine_words(container)
         present = _inspect(api, name)
         if present is None or not _is_as_defined(api, settings, present):
             if present:
@@ -210,7 +214,7 @@ def carry_out(changes: Plan, removed: bool = False) -> None:
 
 
 def _is_as_defined(api: DockerApi, settings: EngineWords, present: Inspected) -> bool:
-    # An image that is not on the box is not compared.
+    """True if a container has its image and its settings; an image that is not on the box is not compared."""
     image = _image_id(api, settings["Config"]["Image"])
     if image is not None and image != present["Image"]:
         return False
@@ -251,15 +255,18 @@ def record_of_image(image_id: str, resolved: ResolvedProfile, arm: str) -> ArmRe
 
 
 def drifted(arm: str, recorded: ArmRecord | None) -> str:
-    """Why not exactly the ``recorded`` container of ``arm`` runs; '' if it does. Raises DrafthouseError."""
+    """Why not exactly the ``recorded`` container of ``arm`` runs; '' if it does. Raises DrafthouseError.
+
+    Without a record (None), any container of the arm will do.
+    """
     api = _api()
-    name, is_running = f"{PREFIX}{arm}", list_containers(api)
+    name = f"{PREFIX}{arm}"
+    is_running = list_containers(api)
     if not is_running.get(name):
         return f"the container {name} is not running"
     unexpected = sorted(other for other, runs in is_running.items() if runs and other != name)
     if unexpected:
         return f"{', '.join(unexpected)} also runs, besides {name}"
-    # Without a record, any container of the arm will do.
     if recorded and _identity_of(_inspect(api, name)) != _identity_of(recorded):
         return f"the container {name} was replaced by another one"
     return ""
@@ -272,7 +279,8 @@ def run_alone(arm: str, recorded: ArmRecord) -> None:
     DrafthouseError.
     """
     api = _api()
-    name, is_running = f"{PREFIX}{arm}", list_containers(api)
+    name = f"{PREFIX}{arm}"
+    is_running = list_containers(api)
     is_recorded_one = name in is_running and _identity_of(_inspect(api, name)) == _identity_of(recorded)
     changes = Plan(remove=[other for other in is_running if other != name or not is_recorded_one])
     if not is_recorded_one:
@@ -309,7 +317,7 @@ def require_image(recorded: ArmRecord) -> None:
 
 
 def _identity_of(container: ArmRecord | Inspected | None) -> tuple[str | None, str | None]:
-    """Two labels of a container: the hash of its definition, and its name with its published port.
+    """Two labels of a container: the hash of its definition, and its name with its published port; None if missing.
 
     The port counts: while both arms run side by side for a measurement, one of them has another port.
     """
@@ -360,7 +368,8 @@ def _inspect(api: DockerApi, name: str) -> Inspected | None:
         raise DrafthouseError(_refused("GET", name, error)) from error
 
 
-def _image_id(api: DockerApi, name: str) -> str | None:  # None if the image is not on the box
+def _image_id(api: DockerApi, name: str) -> str | None:
+    """The id of an image; None if it is not on the box, or Docker does not say."""
     try:
         return str(api.call("GET", f"/images/{name}/json")["Id"])
     except (OSError, EngineError, KeyError, TypeError):
@@ -368,6 +377,7 @@ def _image_id(api: DockerApi, name: str) -> str | None:  # None if the image is 
 
 
 def _call(api: DockerApi, method: str, path: str, body: object = None, **query: str) -> Any:
+    """Docker's answer to a call. Raises DrafthouseError."""
     try:
         return api.call(method, path, body, **query)
     except (OSError, EngineError) as error:
@@ -375,6 +385,7 @@ def _call(api: DockerApi, method: str, path: str, body: object = None, **query: 
 
 
 def _refused(method: str, path: str, error: Exception) -> Problem:
+    """Problem of a call that Docker refused or did not answer."""
     return Problem(
         "docker-refused",
         f"the container engine refused {method} {path}: {error}",

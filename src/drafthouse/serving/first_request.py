@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..core.errors import one_problem
 from ..core.http import opener
 
-# Timeout. The engine may compile kernels at the first request after a start.
+# Seconds until an answer: the engine may compile kernels at the first request after a start.
 REQUEST_S = 120.0
 _TOKENS = 8  # enough to show that decoding works
 _BODY_SHOWN = 200  # bytes of an error's body that a message shows
@@ -20,16 +20,19 @@ _BODY_SHOWN = 200  # bytes of an error's body that a message shows
 
 @dataclass(frozen=True)
 class Answer:
-    """The length of an answer in tokens, as the server counts them, and the seconds from the request to its end."""
+    """An answer of the server."""
 
-    tokens: int
-    seconds: float
+    tokens: int  # its length, as the server counts it
+    seconds: float  # from the request to its end
 
 
 def ask_once(
     base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, do: str = "", tokens: int = _TOKENS
 ) -> Answer:
-    """Request ``tokens`` tokens. Raises DrafthouseError, with the advice ``do``, if none come within ``timeout_s``."""
+    """Request ``tokens`` tokens. Raises DrafthouseError if none come within ``timeout_s``.
+
+    ``model``: its name in the API. ``key``: the API key. ``do``: the advice of the error, '' for a general one.
+    """
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Say yes."}],
@@ -65,7 +68,7 @@ def ask_once(
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """The status of an error, and the first 200 bytes of its body if they can be read."""
+    """The status of an error, and the begin of its body (`_BODY_SHOWN`) if that can be read."""
     try:
         body = error.read(_BODY_SHOWN).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException):

@@ -25,9 +25,13 @@ from ..core.schema import Findings, Map, Value, check
 if TYPE_CHECKING:
     from typing import NotRequired
 
-# refused: a change of the server failed. rolled_back: to an earlier release. switched: to the release's other arm.
-SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
-# The file is cut to its last LINES lines when it has twice as many.
+SERVED = "served"  # a server began
+ENDED = "ended"  # the server ended, and none should run
+REFUSED = "refused"  # a change of the server failed
+ROLLED_BACK = "rolled_back"  # to an earlier release
+SWITCHED = "switched"  # to the release's other arm
+EVENTS = (SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED)
+# The file is cut to its last LINES lines when it has twice as many, so that it is rarely written anew.
 LINES = 1000
 # Size of a file without content that is deleted when the disk is full, so that a rollback can still write.
 BALLAST_BYTES = 16 << 20
@@ -37,6 +41,7 @@ _EVENT = Map(
     {
         "event": Value(str, required=True, choices=EVENTS),
         "at": Value(float, required=True, low=0, high=_LATEST_S),
+        # Each of these may be missing or null: lines of earlier versions lack some.
         **dict.fromkeys(("release", "profile", "arm", "why"), Value(str, null=True)),
     },
     others=True,
@@ -44,13 +49,13 @@ _EVENT = Map(
 
 
 class ServerFacts(TypedDict, total=False):
-    """The server that an event is about: its release, profile, arm, engine and the engine's version."""
+    """The server that an event is about; None in lines of earlier versions, which lack a field."""
 
-    release: str | None
+    release: str | None  # its id
     profile: str | None
     arm: str | None
-    engine: str | None
-    version: str | None
+    engine: str | None  # its id
+    version: str | None  # of the engine
 
 
 class Serving(ServerFacts):
@@ -63,7 +68,7 @@ class Event(Serving):
     """A line of the history. Only ``at`` and ``event`` (one of `EVENTS`) are in the lines of every version."""
 
     event: str
-    why: NotRequired[str | None]
+    why: NotRequired[str | None]  # the reason, for people
 
 
 def served_folder(home: str | Path) -> Path:
@@ -95,6 +100,7 @@ def events_of(text: str) -> list[tuple[int, Event | None]]:
 
 
 def _parsed_event(line: str) -> Event | None:
+    """The event in a line; None if it is not a valid one."""
     try:
         event: Event | None = json_of(line)
     except BadDocument:
@@ -114,7 +120,7 @@ def add_event(home: str | Path, event: str, **fields: object) -> None:
 
 
 def _append(path: Path, line: str) -> None:
-    # An incomplete last line is dropped first, and old lines if there are too many.
+    """Add a line; an incomplete last line, or old lines if there are too many, are dropped with it."""
     text = path.read_bytes() if path.exists() else b""
     if text.count(b"\n") >= 2 * LINES:
         replace_file(path, _newest(text[: text.rfind(b"\n") + 1].splitlines(keepends=True)) + line.encode())
@@ -130,7 +136,10 @@ def _append(path: Path, line: str) -> None:
 
 
 def _newest(lines: Sequence[bytes]) -> bytes:
-    """The last `LINES` lines, preceded by the last line about a start or an end if that is older."""
+    """The last `LINES` lines, preceded by the last line about a start or an end if that is older.
+
+    Without that line, a server that has run unchanged for long would be forgotten.
+    """
     kept = list(lines[-LINES:])
     for line in reversed(lines):
         event = next((event for _, event in events_of(line.decode("utf-8", "replace")) if event), None)
@@ -168,7 +177,10 @@ def make_room(home: str | Path) -> None:
 
 
 def put_ballast(home: str | Path, size: int = BALLAST_BYTES) -> None:
-    """Create the ballast file of ``size`` bytes, if that is at most a quarter of the free space."""
+    """Create the ballast file of ``size`` bytes, if that is at most a quarter of the free space.
+
+    An error is ignored: the ballast is only a reserve.
+    """
     path = served_folder(home) / "ballast"
     with contextlib.suppress(OSError):
         if path.exists() and path.stat().st_size == size:

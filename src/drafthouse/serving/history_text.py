@@ -16,15 +16,12 @@ _HEAD = ["from", "until", "release", "profile", "arm", "engine", "why it ended"]
 
 @dataclass(frozen=True)
 class Span:
-    """The time in which a server ran, or (``refused``) the moment of a failed change, whose server is in ``facts``.
+    """The time in which a server ran, or (``refused``) the moment of a change that failed."""
 
-    ``since`` and ``until`` are unix seconds; ``until`` is None while the server still runs. ``why`` says why it ended.
-    """
-
-    since: float
-    until: float | None
-    facts: Event
-    why: str
+    since: float  # unix seconds
+    until: float | None  # unix seconds; None: it still runs
+    facts: Event  # with the server that ran, or that the change would have started
+    why: str  # why it ended or was refused; "" while it runs
     refused: bool = False
 
 
@@ -33,7 +30,8 @@ def spans(history: Iterable[Event]) -> list[Span]:
     result: list[Span] = []
     begun: Event | None = None  # the event with which the present server began
     for event in history:
-        kind, at = event["event"], float(event["at"])
+        kind = event["event"]
+        at = float(event["at"])
         if kind == REFUSED:
             result.append(Span(at, at, event, str(event.get("why") or ""), refused=True))
             continue
@@ -42,7 +40,7 @@ def spans(history: Iterable[Event]) -> list[Span]:
         if kind == ENDED:
             begun = None
         elif kind == SWITCHED and begun:
-            begun = {**begun, **event}
+            begun = {**begun, **event}  # the release goes on, with another arm
         else:
             begun = event
     if begun is not None:
@@ -67,7 +65,7 @@ def _why(begun: Event, event: Event) -> str:
 def history_text(
     history: Sequence[Event], bad_lines: Sequence[int] = (), local: Callable[[float], time.struct_time] = time.localtime
 ) -> str:
-    """The last 30 spans as a table, the newest first; ``bad_lines``: numbers of lines that are not valid events."""
+    """The last `_MOST_ROWS` spans as a table, the newest first; ``bad_lines``: numbers of lines without an event."""
     text = "nothing has served here yet"
     rows = [_row(span, local) for span in reversed(spans(history)[-_MOST_ROWS:])]
     if rows:
@@ -78,6 +76,7 @@ def history_text(
 
 
 def _row(span: Span, local: Callable[[float], time.struct_time]) -> list[str]:
+    """The row of a span, with the columns `_HEAD`; ``local`` turns unix seconds into local time."""
     facts = span.facts
     engine = " ".join(map(str, filter(None, (facts.get("engine"), facts.get("version")))))
     if span.until is None:

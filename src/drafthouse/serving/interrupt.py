@@ -24,8 +24,11 @@ from .supervisor import Supervisor
 
 # The servers to end: those that the run started for itself (no earlier run has recorded them), all, or none.
 SERVERS = ("of_run", "all", "none")
-_JOB_S, _ENGINE_S = 2.0, 4  # seconds from SIGTERM to SIGKILL, for a job and for a server
-# Locks of measurements and weights (core/locks.py) and of environments (host/venv.py). A lock file ends with a pid.
+# Seconds from SIGTERM to SIGKILL.
+_JOB_S = 2.0
+_ENGINE_S = 4  # of a server
+# Locks of measurements and weights (core/locks.py) and of environments (host/venv.py). The last word in a lock file is
+# the pid of the process that holds the lock.
 _LOCKS = ("*.lock", ".*.making", "engines/.*.making")
 _WRAPPER = "async_wrapper"  # Ansible's program that runs a detached job
 
@@ -33,15 +36,18 @@ _WRAPPER = "async_wrapper"  # Ansible's program that runs a detached job
 def interrupt(home: Path, servers: str) -> list[str]:
     """End the jobs of ``home`` and the ``servers`` (one of `SERVERS`); return a line for each thing that was done.
 
-    With ``of_run``, a server that an earlier run recorded keeps running, or is restored. Raises DrafthouseError if a
-    process does not end.
+    - ``of_run``: if an earlier run has recorded a server, that one keeps running, or comes back in place of this run's;
+      else as ``all``;
+    - ``none``: only jobs end;
+    - ``all``: all servers end, and the history says so.
+
+    Raises DrafthouseError if a process does not end.
     """
     lines: list[str] = []
     jobs = end_jobs(home)
     if jobs:
         lines.append(f"ended: {', '.join(jobs)}")
     recorded = current_server(home)
-    # The server that an earlier run recorded keeps running, or comes back in place of this run's.
     if servers == "of_run" and recorded:
         lines.append(_restore_soon(home, shown_server(recorded)))
         return lines
@@ -55,7 +61,10 @@ def interrupt(home: Path, servers: str) -> list[str]:
 
 
 def _restore_soon(home: Path, name: str) -> str:
-    """Make the rollback guard act at once instead of after its wait; return a line about the server ``name``."""
+    """Restore the recorded server ``name`` unless it runs; return a line about what happens.
+
+    The rollback guard does it, at once instead of after its wait. Without a guard (no heartbeat file) nothing happens.
+    """
     if not drift(home):
         return f"the previous server keeps running: {name}"
     beat = beat_file(home)
@@ -70,12 +79,13 @@ def end_jobs(home: Path) -> list[str]:
 
     The watchdog and the rollback guard hold such locks too; they are not jobs of a run, and are left alone.
     """
-    jobs: dict[str, int] = {}  # name of a lock -> pid
+    jobs: dict[str, int] = {}  # name of a lock -> pid of its job
     for pattern in _LOCKS:
         for lock in home.glob(pattern):
             pid = _job_pid(lock)
             if pid:
                 jobs[lock.name.strip(".").rpartition(".")[0]] = pid
+    # Before any job ends, because a watcher is found as the parent of a job's parent.
     watchers = set(filter(None, map(_watcher_pid, jobs.values())))
     groups = {os.getpgid(pid) for pid in jobs.values() if not is_gone(pid)}
     _signal(groups, signal.SIGTERM)
@@ -119,6 +129,7 @@ def _watcher_pid(job: int) -> int | None:
 
 
 def _is_of_ansible(pid: int | None) -> bool:
+    """True if the process is Ansible's program for detached jobs."""
     return pid is not None and any(_WRAPPER in word for word in command_of(pid))
 
 

@@ -11,7 +11,7 @@ from ..core.procfs import commands
 
 #: The archives of the box's programs (`core/box_archive.py`).
 _ARCHIVES = "drafthouse-*.pyz"
-#: Folders of programs, from before there were archives -> the text that a command which starts one contains.
+#: Folders of programs, from before there were archives -> a text in each command that starts a program there.
 _TREES = {"served/program": "/served/program/", "watchdog/program": " drafthouse_watchdog."}
 #: The scripts that start a program by its path: at boot, and for the watchdog.
 _STARTERS = ("served/start.sh", "watchdog/serve.sh")
@@ -28,7 +28,8 @@ def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
 
     ``keep`` is the name of the present archive. With ``check`` nothing is removed. Raises OSError.
     """
-    # The text has no path of the home, which a script may quote. The worst result is that too many programs are kept.
+    # For each program, a text in each command that starts it. The text leaves out the path of the home, which a script
+    # may write with quotes. So a text may fit too often, and the worst result is that too many programs are kept.
     text_by_path = {file: file.name for file in home.glob(_ARCHIVES) if file.name != keep}
     text_by_path |= {home / tree: text for tree, text in _TREES.items() if (home / tree).is_dir()}
     if not text_by_path:
@@ -45,6 +46,7 @@ def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
 
 
 def _start_scripts(home: Path) -> Iterator[str]:
+    """Yield the texts of the start scripts that exist."""
     for name in _STARTERS:
         with contextlib.suppress(FileNotFoundError):
             yield (home / name).read_text("utf-8", "replace")

@@ -21,24 +21,25 @@ DO = (
     "give the engine more memory (the limit of its container or control group, or a larger box), or reduce its needs: "
     "a shorter context, fewer concurrent requests, a smaller draft"
 )
-# The kernel log's clock (local_clock) and CLOCK_MONOTONIC may differ by this much.
+# Seconds by which the kernel log's clock (local_clock) and CLOCK_MONOTONIC may differ.
 _SLACK_S = 5.0
+# A record of the kernel's log about a kill.
 _KILLED = re.compile(
     r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<anon>\d+)kB", re.IGNORECASE | re.DOTALL
 )
-_SIGNAL = re.compile(r"SIGKILL|signal 9\b|exit status 137\b")
-_DOCKERS_WORD = "OOMKilled"
+_SIGNAL = re.compile(r"SIGKILL|signal 9\b|exit status 137\b")  # the signal of the OOM killer, in an ending
+_DOCKERS_WORD = "OOMKilled"  # in an ending, if Docker says so (`runtimes.py` adds it)
 _MOST_LINES = 3  # of the kernel's log, in a message
 
 
 @dataclass(frozen=True)
 class Kills:
-    """OOM kills of the machine and of the engine's control group up to a time; None if they cannot be read."""
+    """OOM kills up to a time; None for a counter that cannot be read."""
 
     at_s: float  # CLOCK_MONOTONIC, in seconds
-    machine: int | None
-    group: int | None
-    folder: Path | None  # of the control group
+    machine: int | None  # kills of the machine
+    group: int | None  # kills of the engine's control group
+    folder: Path | None  # of the control group; None: none is visible
 
     @property
     def known(self) -> bool:
@@ -47,7 +48,10 @@ class Kills:
 
 
 def read_kills(pid: int | None, root: Path = Path("/")) -> Kills:
-    """The present counters, with that of the control group of the process ``pid``. Never raises."""
+    """The present counters, with that of the control group of the process ``pid`` (None: only the machine's).
+
+    Never raises. Tests pass another ``root``.
+    """
     folder = None
     if pid:
         folder = _group_folder(pid, root)
@@ -58,8 +62,14 @@ def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> st
     """A text about how an engine ended: ``ending``, with the evidence for or against an OOM kill.
 
     ``ending`` is supervisord's or Docker's text. ``before``: the counters while the engine ran, None if they were not
-    read. The text is certain if Docker says so or the engine's own group counted a kill; "very likely" if only the
-    machine did, because the kill may have hit another program.
+    read. The first case that holds:
+
+    1. No counters from before: likely after the signal that the OOM killer sends, else ``ending`` alone.
+    2. A kill was counted, or Docker says so. After another ending: a kill came before, of some process. Else certain if
+       Docker says so or the engine's own group counted it; "very likely" if only the machine did, because the kill may
+       have hit another program.
+    3. The signal without a kill: somebody else sent it, or (if no counter can be read) it was likely the OOM killer.
+    4. Any other ending: ``ending`` alone.
     """
     oom_by_docker = _DOCKERS_WORD in ending
     killed = oom_by_docker or bool(_SIGNAL.search(ending))  # by the signal that the OOM killer sends
@@ -91,6 +101,7 @@ def is_out_of_memory(why: str) -> bool:
 
 
 def _risen(machine: int | None, group: int | None) -> str:
+    """The counters that rose, as text, by the kills of machine and group; without any it was Docker that said so."""
     parts = []
     if group:
         parts.append(f"oom_kill of its group rose by {group}")
@@ -99,7 +110,8 @@ def _risen(machine: int | None, group: int | None) -> str:
     return " and ".join(parts) or "the container engine says OOMKilled"
 
 
-def _rise(before: int | None, after: int | None) -> int | None:  # None if a counter could not be read
+def _rise(before: int | None, after: int | None) -> int | None:
+    """The rise of a counter; None if it could not be read before or after."""
     if before is None or after is None:
         return None
     return max(0, after - before)
@@ -132,6 +144,7 @@ def _group_folder(pid: int, root: Path) -> Path | None:
 
 
 def _group_kills(folder: Path | None) -> int | None:
+    """The kills of a control group, of either version; None if they cannot be read."""
     if folder is None:
         return None
     version_2 = _counter(folder / "memory.events")
@@ -183,9 +196,10 @@ def _killed(since_s: float, root: Path) -> list[str]:
             if not head:
                 break
             fields = head.split(",")
-            recent = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since_s - _SLACK_S
-            if recent and (found := _KILLED.search(text)):
-                lines.append(f"killed: {found['name']} (pid {found['pid']}) with {int(found['anon']) / 1024:,.0f} MiB")
+            is_recent = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since_s - _SLACK_S
+            kill = _KILLED.search(text)
+            if is_recent and kill:
+                lines.append(f"killed: {kill['name']} (pid {kill['pid']}) with {int(kill['anon']) / 1024:,.0f} MiB")
     except OSError:  # BlockingIOError: there are no further records
         pass
     finally:
@@ -194,10 +208,12 @@ def _killed(since_s: float, root: Path) -> list[str]:
 
 
 def _free(root: Path) -> str:
+    """The free memory of the machine, as text."""
     sizes: dict[str, int] = {}  # KiB
     for line in text_in(root / "proc/meminfo").splitlines():
         words = line.split()
         if len(words) > 1:
             sizes[words[0]] = int(words[1])
-    total, free = sizes.get("MemTotal:", 0), sizes.get("MemAvailable:", 0)
+    total = sizes.get("MemTotal:", 0)
+    free = sizes.get("MemAvailable:", 0)
     return f"the machine now has {free / 1024:,.0f} of {total / 1024:,.0f} MiB free"

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ..core.files import text_in
 
-FOLDER = "replica"
-DRAIN, RUN = "drain", "run"
+FOLDER = "replica"  # in the box's home
+# The owners, who name their files.
+DRAIN = "drain"  # a person
+RUN = "run"
 
 
 def out_file(home: Path, owner: str) -> Path:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drafthouse.serving.containers import ArmRecord
     from drafthouse.serving.history import ServerFacts
 
-# How long a server must stay up before it replaces another one.
+# Seconds that a server must stay up before it replaces another one.
 LIVES_S = 30.0
 _LAST_LINES = 15  # of the engine's log, in a message
 
@@ -40,14 +40,16 @@ def accept(
 ) -> ServerFacts | None:
     """Record a running ``arm``, which has answered a request, as the server that should run from now on.
 
-    If it replaces another release's server, wait until it has run for ``lives_s`` seconds and answers then. Keep its
-    release and the ``keep`` - 1 before it. Return its facts, None if it was recorded before. Raises DrafthouseError.
+    If it replaces another release's server, wait until it has run for ``lives_s`` seconds (0: do not wait) and answers
+    then. Keep its release and the ``keep`` - 1 before it. ``why``: the reason, for the history. Return its facts, None
+    if it was recorded before. Raises DrafthouseError.
     """
     if lives_s and current_server(home) and not _is_current_release(home, resolved):
         _outlive(Path(home), resolved, arm, lives_s, tell)
     record_of_arm = _present_record(Path(home), resolved, arm)
     release = keep_release(home, resolved, arm, record_of_arm)
-    facts, server = release.facts(arm), current_server(home)
+    facts = release.facts(arm)
+    server = current_server(home)
     if server and facts_of(server) == facts:
         return None
     add_event(home, SERVED, **facts, why=why)
@@ -57,7 +59,7 @@ def accept(
 
 
 def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
-    """True if `accept` would record a change."""
+    """True if `accept` would record a change: no server, another arm, or another release should run so far."""
     server = current_server(home)
     return not server or server.get("arm") != arm or not _is_current_release(home, resolved)
 
@@ -65,8 +67,10 @@ def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
 def _is_current_release(home: str | Path, resolved: ResolvedProfile) -> bool:
     """True if the server that should run is an arm of exactly this resolved profile."""
     server = current_server(home)
+    if server is None:
+        return False
     try:
-        release = read_release(home, str(server and server["release"]))
+        release = read_release(home, str(server["release"]))
     except DrafthouseError:
         return False
     return release.resolved.get("identity") == identity_of(resolved)

@@ -27,25 +27,23 @@ if TYPE_CHECKING:
 
 
 class Ready(TypedDict, total=False):
-    """An arm's last start: at which time (``started``, unix seconds), and after how many seconds it was ready.
+    """An arm's last start, as its file has it."""
 
-    ``seen`` is False if it was ready at the first check: then ``ready_s`` is only an upper bound.
-    """
-
-    started: float
-    clock: StepClock | None
-    ready_s: float
-    seen: bool
+    started: float  # unix seconds
+    clock: StepClock | None  # the start by the boot clock; None: the system has none
+    ready_s: float  # seconds from the start until it was ready
+    seen: bool  # False: it was ready at the first check, so ``ready_s`` is only an upper bound
 
 
 class StartFacts(TypedDict, total=False):
-    """A server start in a result: the seconds until it was ready; ``ready_at_most``: they are an upper bound."""
+    """A server start in a result."""
 
-    ready_s: float
-    ready_at_most: bool
+    ready_s: float  # seconds until it was ready
+    ready_at_most: bool  # True: they are an upper bound
 
 
 _CHECK_EVERY_S = 0.2
+_PAGE_S = 5  # timeout of the health page and of the list of models
 _LAST_LINES = 15  # of the engine's log, in a message
 
 
@@ -65,48 +63,46 @@ def wait_until_ready(
 ) -> float:
     """Wait until the arm ``name`` is ready; return the seconds since its start.
 
-    ``keep``: a file to which the seconds are written, for the benchmark result (`read_ready`). With
-    ``request_timeout_s``, the engine must also answer a completion request within so many seconds. ``stranger``
-    returns a problem if another program listens on the engine's port. Raises DrafthouseError with the last lines of
-    the engine's log if it ends or is not ready within ``timeout_s``.
+    ``health``: path of the health page. ``model``: the name that /v1/models must list. ``keep``: a file to which the
+    seconds are written, for the benchmark result (`read_ready`). With ``request_timeout_s``, the engine must also
+    answer a completion request within so many seconds. ``stranger`` returns a problem if another program listens on
+    the engine's port; it is asked at the first check, and before any success or death is believed. Raises
+    DrafthouseError with the last lines of the engine's log if it ends or is not ready within ``timeout_s``.
     """
-    # The wall clock, which can be set, measures only the seconds before this call, and only without a process's age.
-    begun, since_s = time.time(), time.monotonic()
-    log = runtime.log_name(name)
+    begun = time.time()
+    since_s = time.monotonic()
     start = begun
-    first: State | None = None
-    kills: Kills | None = None
+    first: State | None = None  # the first state with a start
+    kills: Kills | None = None  # the OOM killer's counters before the engine's death, if it dies
     checks = 0
     while True:
         checks += 1
         state = runtime.state(name)
         if first is None and state.started is not None:
-            first, start = state, state.started
+            first = state
+            start = state.started
         waited_s = process_age_of(state)
         if waited_s is None:
+            # The wall clock, which can be set, measures only the seconds before this call.
             waited_s = max(0.0, begun - start) + time.monotonic() - since_s
         if checks == 1:
             if state.running:
-                kills = read_kills(state.pid)  # the counters before the engine's death, if it dies
+                kills = read_kills(state.pid)
             _raise_if(stranger())
         if _start_has_ended(state, first):
             _raise_if(stranger())
             raise DrafthouseError(_death_problem(runtime, name, state, kills))
-        if _is_healthy(base_url + health) and _serves_model(base_url, model, key, log):
+        if _is_healthy(base_url + health) and _serves_model(base_url, model, key, runtime.log_name(name)):
             _raise_if(stranger())
             if keep is not None:
                 _keep_ready(keep, start, waited_s, seen=checks > 1)
             if request_timeout_s is not None:
-                _request_answer(runtime, name, base_url, model, key, request_timeout_s, kills)
+                _request_answer(
+                    runtime, name, base_url=base_url, model=model, key=key, timeout_s=request_timeout_s, kills=kills
+                )
             return waited_s
         if time.monotonic() > since_s + timeout_s:
-            raise one_problem(
-                "engine-not-ready",
-                f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n"
-                + runtime.tail(name, _LAST_LINES),
-                f"an answer from {base_url}{health}",
-                f"read {log}; increase serve_ready_timeout_s for a slow disk or a long compilation",
-            )
+            raise DrafthouseError(_late_problem(runtime, name, base_url + health, timeout_s))
         progress({"text": f"waiting for the {name} arm, {waited_s:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_CHECK_EVERY_S)
 
@@ -126,7 +122,7 @@ def _raise_if(problem: Problem | None) -> None:
 
 
 def _request_answer(
-    runtime: Runtime, name: str, base_url: str, model: str, key: str, timeout_s: float, kills: Kills | None
+    runtime: Runtime, name: str, *, base_url: str, model: str, key: str, timeout_s: float, kills: Kills | None
 ) -> None:
     """Send one request. Raises DrafthouseError if it fails, with the last lines of the log if the engine ended."""
     try:
@@ -136,6 +132,16 @@ def _request_answer(
         if not state.running:
             raise DrafthouseError(_death_problem(runtime, name, state, kills)) from None
         raise
+
+
+def _late_problem(runtime: Runtime, name: str, page: str, timeout_s: float) -> Problem:
+    """The problem of an arm that runs, and is not ready in time; ``page``: URL of its health page."""
+    return Problem(
+        "engine-not-ready",
+        f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n" + runtime.tail(name, _LAST_LINES),
+        f"an answer from {page}",
+        f"read {runtime.log_name(name)}; increase serve_ready_timeout_s for a slow disk or a long compilation",
+    )
 
 
 def ready_file(home: str | Path, name: str) -> Path:
@@ -168,6 +174,7 @@ def start_facts(home: str | Path, name: str) -> StartFacts:
 
 
 def _death_problem(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Problem:
+    """The problem of an arm that ended; ``kills``: the OOM killer's counters while it ran, None if not read."""
     why = why_it_died(state.why, kills)
     printed = runtime.tail(name, _LAST_LINES)
     advice = ""
@@ -186,16 +193,20 @@ def _death_problem(runtime: Runtime, name: str, state: State, kills: Kills | Non
 
 def _is_healthy(url: str) -> bool:
     try:
-        with opener().open(url, timeout=5) as answer:
+        with opener().open(url, timeout=_PAGE_S) as answer:
             return int(answer.status) == 200
     except (OSError, urllib.error.URLError):
         return False
 
 
 def _serves_model(base_url: str, model: str, key: str, log: str) -> bool:
+    """True if /v1/models lists the model, False if it does not answer (yet) or not in the API's form.
+
+    Raises DrafthouseError for an answer that is not our engine's: a refusal, or a list without the model.
+    """
     request = urllib.request.Request(f"{base_url}/v1/models", headers={"Authorization": f"Bearer {key}"})  # noqa: S310
     try:
-        with opener().open(request, timeout=5) as answer:
+        with opener().open(request, timeout=_PAGE_S) as answer:
             listed = [entry.get("id") for entry in json.load(answer).get("data", [])]
     except urllib.error.HTTPError as error:
         raise one_problem(

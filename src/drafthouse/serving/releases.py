@@ -38,12 +38,11 @@ if TYPE_CHECKING:
     from drafthouse.serving.containers import ArmRecord
     from drafthouse.serving.history import ServerFacts, Serving
 
-# The default number of releases that are kept: the present one and four before it.
-KEEP = 5
-_DIGITS = 4  # of an id
+KEEP = 5  # releases that are kept by default: the present one and four before it
+_DIGITS = 4  # of an id; ids are numbers with zeros in front, so that they sort as text
 # Parts of a resolved profile that a server does not need; a release does not store them.
 _LEFT_OUT = ("box", "suites", "suites_file", "prompts", "extras", "overrides")
-# The keys of a stored profile that `restore.py` reads.
+# The form of a stored profile: the keys that `restore.py` reads. All others are allowed.
 _FILE = Map({"path": Value(str, required=True), "mode": Value(str), "content": Value(str, required=True)}, others=True)
 _RESOLVED = Map(
     {
@@ -58,7 +57,7 @@ _RESOLVED = Map(
     },
     others=True,
 )
-_RECORD = Map({}, others=True)
+_RECORD = Map({}, others=True)  # the form of an arm's record: any mapping
 _UNFINISHED = "."  # prefix of a folder that is being written or removed
 
 
@@ -94,11 +93,11 @@ def result_keys(home: str | Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Release:
-    """One release. ``running``: the record of each arm that served, by arm."""
+    """One release."""
 
     id: str
-    resolved: ResolvedProfile
-    running: Mapping[str, ArmRecord]
+    resolved: ResolvedProfile  # as stored, without the parts that a server does not need
+    running: Mapping[str, ArmRecord]  # by arm: how each arm that served was run
 
     def facts(self, arm: str) -> ServerFacts:
         """An arm of the release, as an event names it."""
@@ -111,7 +110,8 @@ class Release:
 
 def identity_of(resolved: ResolvedProfile) -> str:
     """A hash (16 hex digits) of all that a resolved profile puts on a box to serve, and of nothing else."""
-    engine, site = resolved["engine"], resolved["site"]
+    engine = resolved["engine"]
+    site = resolved["site"]
     weights = [[item.get("path"), item.get("details")] for item in resolved.get("weights") or []]
     arms: dict[str, list[object]] = {}
     for arm, data in resolved["arms"].items():
@@ -120,7 +120,7 @@ def identity_of(resolved: ResolvedProfile) -> str:
         "profile": resolved["profile"],
         "engine": [engine.get(name) for name in ("id", "version", "runtime", "home", "image")],
         "site": [site.get(name) for name in ("host", "port", "home", "runtime")],
-        "name": resolved["target"]["served_name"],
+        "name": resolved["target"]["served_name"],  # of the model in the API
         "weights": weights,
         "arms": arms,
     }
@@ -169,7 +169,7 @@ def _read_json_file(path: Path, shape: Map) -> Any:
 def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, record: ArmRecord) -> Release:
     """Store the release of an arm that runs, or only the arm's record if a release with the same files is kept.
 
-    Return the release. It appears complete: its folder is written under another name and renamed. Raises
+    Return the release, the newest one with these files. Releases that cannot be read are passed over. Raises
     DrafthouseError.
     """
     wanted = identity_of(resolved)
@@ -198,7 +198,7 @@ def _next_id(home: str | Path) -> str:
 
 
 def _write_release(folder: Path, data: ResolvedProfile, arm: str, record: ArmRecord) -> None:
-    # The folder gets its name when all files are written, so that a release is complete or missing.
+    """Write a release. Its folder gets its name when all files are written, so that it is complete or missing."""
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -224,15 +224,15 @@ def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
             release_id = str(event.get("release") or "")
             if release_id and event["event"] != REFUSED and release_id not in newest_first:
                 newest_first.append(release_id)
-        # A release without an event is removed too: its run was killed before the server was recorded.
-        # The first one is the present release, which is kept whatever ``keep`` says.
+        # The first one is the present release, which is kept whatever ``keep`` says. A release without an event is
+        # removed: its run was killed before the server was recorded.
         kept_ids = newest_first[: max(1, keep)]
         removed_ids = [release_id for release_id in release_ids(home) if release_id not in kept_ids]
         for release_id in removed_ids:
             folder = _folder_of(home, release_id)
             leaving = folder.with_name(f"{_UNFINISHED}{release_id}.gone")
             shutil.rmtree(leaving, ignore_errors=True)
-            folder.rename(leaving)
+            folder.rename(leaving)  # first, so that a removal that is cut short leaves no half of a release
             shutil.rmtree(leaving, ignore_errors=True)
         return removed_ids
 

@@ -40,8 +40,13 @@ def ignore(event: Event) -> None:
 
 
 def drift(home: str | Path) -> str:
-    """The difference between the servers that run and the one that should; '' if there is none, or none should run."""
-    home, server = Path(home), current_server(home)
+    """The first difference between the servers that run and the one that should, as text; '' without a difference.
+
+    '' too if none should run. The order: a server under the other runtime, the arm itself, its files. A release that
+    cannot be read, or a runtime that does not answer, is a difference too.
+    """
+    home = Path(home)
+    server = current_server(home)
     if server is None:
         return ""
     arm = str(server["arm"])
@@ -65,6 +70,7 @@ def drift(home: str | Path) -> str:
 
 
 def _process_drifted(home: Path, arm: str, recorded: ArmRecord | None) -> str:
+    """Why not exactly ``arm`` runs, with the ``recorded`` configuration (None: with any); '' if it does."""
     supervisor = Supervisor(home / "supervisor")
     running = supervisor.running()
     if running != [arm]:
@@ -75,6 +81,7 @@ def _process_drifted(home: Path, arm: str, recorded: ArmRecord | None) -> str:
 
 
 def _files_differ(home: Path, release: Release, arm: str) -> str:
+    """The first file of an arm that is not as in the release, as text; '' if all are."""
     for entry in _files_of(home, release, arm):
         try:
             same = Path(entry["path"]).read_bytes() == entry["content"].encode()
@@ -92,7 +99,8 @@ def put_back(
 
     A server that already runs as recorded is not restarted. The caller writes the history. Raises DrafthouseError.
     """
-    home, begun = Path(home), time.monotonic()
+    home = Path(home)
+    begun = time.monotonic()
     kept_release = read_release(home, release)
     resolved = kept_release.resolved
     if arm not in resolved["arms"]:
@@ -128,7 +136,10 @@ def put_back(
 
 
 def _check_complete(release: Release, arm: str) -> None:
-    """Raise DrafthouseError if record, weights, key, engine or image are missing; before the present server ends."""
+    """Raise DrafthouseError if record, weights, key, engine or image are missing.
+
+    It is called before the present server ends, so that nothing ends for a release that cannot start.
+    """
     _first_record(release)  # raises where there is none
     resolved = release.resolved
     needed = [Path(item["path"]) for item in resolved.get("weights") or []] + [Path(resolved["key_file"])]
@@ -155,7 +166,7 @@ def _files_of(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
 
 
 def _container_of(release: Release, arm: str) -> ArmRecord:
-    # An arm that never served gets the image of the other arm.
+    """The record of an arm's container; an arm that never served gets the image of the other arm."""
     recorded = release.running.get(arm)
     if recorded:
         return recorded
@@ -163,7 +174,7 @@ def _container_of(release: Release, arm: str) -> ArmRecord:
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:
-    # An arm that never served gets the configuration of the other arm, with its own name, log and script.
+    """Supervisord's configuration for an arm; one that never served gets the other arm's, with its own names."""
     recorded = release.running.get(arm)
     if recorded:
         return recorded["configuration"]
@@ -173,6 +184,7 @@ def _configuration_of(home: Path, release: Release, arm: str) -> str:
 
 
 def _first_record(release: Release) -> ArmRecord:
+    """The record of one of the arms that served. Raises DrafthouseError if there is none."""
     if not release.running:
         found = f"release {release.id} does not record how it was run"
         raise one_problem(
@@ -191,7 +203,8 @@ def configuration_for_arm(configuration: str, old: str, new: str, script: bytes)
 
 def wait_for(home: Path, resolved: ResolvedProfile, arm: str, tell: Tell, request_timeout_s: float) -> None:
     """Wait until the arm on the configured port of the box has answered a request. Raises DrafthouseError."""
-    site, engine = resolved["site"], resolved["engine"]
+    site = resolved["site"]
+    engine = resolved["engine"]
     wait_until_ready(
         runtime_of(site["runtime"], site["home"]),
         name=arm,
@@ -231,7 +244,7 @@ def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell
     target = _release_to_serve(home, to)
     release = read_release(home, target)
     arm = _last_arm(home, release)
-    return _serve_or_restore(home, release, arm, ROLLED_BACK, why, tell)
+    return _serve_or_restore(home, release, arm, event=ROLLED_BACK, why=why, tell=tell)
 
 
 def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = ignore) -> tuple[ServerFacts, float]:
@@ -245,12 +258,14 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = ignore) -> tup
             "make NAME",
             "arm",
         )
-    return _serve_or_restore(home, read_release(home, str(server["release"])), arm, SWITCHED, why, tell)
+    release = read_release(home, str(server["release"]))
+    return _serve_or_restore(home, release, arm, event=SWITCHED, why=why, tell=tell)
 
 
 def _serve_or_restore(
-    home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell
+    home: str | Path, release: Release, arm: str, *, event: str, why: str, tell: Tell
 ) -> tuple[ServerFacts, float]:
+    """Serve an arm and record ``event``; if it does not answer, restore the server that should run, and raise."""
     server = current_server(home)
     try:
         seconds = put_back(home, release.id, arm, tell)
@@ -265,7 +280,10 @@ def _serve_or_restore(
 
 
 def outcome_of_restore(home: str | Path, tell: Tell = ignore) -> Problem:
-    """Restore the server that should run; return the outcome as the second problem of a change that failed."""
+    """Restore the server that should run; return the outcome as the last problem of a change that failed.
+
+    It did not start again, none should run, or it runs again.
+    """
     try:
         back = put_back_current(home, tell)
     except DrafthouseError as error:
@@ -294,7 +312,10 @@ def shown_server(facts: ServerFacts) -> str:
 
 
 def _release_to_serve(home: str | Path, to: str) -> str:
-    # "" stands for the earlier release; leading zeros of an id may be left out.
+    """The id of the release that ``to`` names; leading zeros may be left out, '' stands for the earlier release.
+
+    Raises DrafthouseError if it is not kept.
+    """
     ids = release_ids(home)
     if to:
         release_id = to
@@ -302,21 +323,26 @@ def _release_to_serve(home: str | Path, to: str) -> str:
             release_id = to.zfill(len(ids[0]))
         if release_id in ids:
             return release_id
-        found, needed = f"no release '{to}'", f"one of: {', '.join(ids) or '(none is kept)'}"
         raise one_problem(
-            "no-such-release", found, needed, "choose one of them (make history shows when each served)", "TO"
+            "no-such-release",
+            f"no release '{to}'",
+            f"one of: {', '.join(ids) or '(none is kept)'}",
+            "choose one of them (make history shows when each served)",
+            "TO",
         )
     before = earlier_release(home)
     if before is None:
-        found, do = "no release: nothing has served here yet", "serve one first: make NAME"
+        found = "no release: nothing has served here yet"
+        do = "serve one first: make NAME"
         if ids:
-            found, do = "no earlier release", "name another profile: make NAME"
+            found = "no earlier release"
+            do = "name another profile: make NAME"
         raise one_problem("no-earlier-release", found, "a release that served before this one", do, "rollback")
     return before
 
 
 def _last_arm(home: str | Path, release: Release) -> str:
-    """The arm of a release that served last."""
+    """The arm of a release that served last; without an event, one that has a record."""
     for event in reversed(read_history(home)):
         arm = str(event.get("arm"))
         if event.get("release") == release.id and arm in release.resolved["arms"]:
@@ -336,5 +362,6 @@ def restore_at_boot(home: str | Path) -> int:
         print(error, file=sys.stderr)
         return 1
     if back:
-        print(f"{shown_server(back[0])} answers after {back[1]:.1f} s")
+        facts, seconds = back
+        print(f"{shown_server(facts)} answers after {seconds:.1f} s")
     return 0

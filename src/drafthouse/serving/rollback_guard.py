@@ -18,12 +18,13 @@ from ..core.locks import locked_file, only_one
 from .out_of_traffic import forget_run
 from .restore import drift, put_back_current, shown_server
 
-BEAT_EVERY_S = 3.0
-# The guard acts when the heartbeat is older than this. A connection that is lost for longer ends the change, too.
+BEAT_EVERY_S = 3.0  # seconds between two heartbeats
+# Seconds without a heartbeat after which the guard acts. A connection that is lost for longer ends the change, too.
 SILENT_S = 15.0
-# A job of the run takes the measurement lock at most this long after the last heartbeat. A later job is another run's.
+# Seconds after the last heartbeat within which a job of the run takes the measurement lock. A later job is another
+# run's.
 _OWN_JOB_S = 5.0
-_LOOK_S = 1.0
+_LOOK_S = 1.0  # seconds between two looks
 
 
 def beat_file(home: str | Path) -> Path:
@@ -37,7 +38,10 @@ def beat_command(home: str | Path) -> str:
 
 
 def start_command(home: str | Path, archive: str) -> str:
-    """The shell command that starts the guard detached from the connection; it fails if ``archive`` is missing."""
+    """The shell command that starts the guard detached from the connection; it fails if ``archive`` is missing.
+
+    A heartbeat comes first, so that the guard does not act at once on the heartbeat of an earlier run.
+    """
     words = shlex.join([f"{home}/venv/bin/python", archive, "guard", str(home)])
     log = shlex.quote(f"{home}/logs/guard.log")
     exists = f"[ -e {shlex.quote(archive)} ]"
@@ -52,7 +56,8 @@ class _Untouched:
     """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._touched = file, _modified(file)
+        self._file = file
+        self._touched = _modified(file)
         self.for_s = max(0.0, time.time() - self._touched)
 
     def look(self, passed_s: float) -> float:
@@ -70,41 +75,49 @@ class _Untouched:
 
 
 def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
-    """Wait until no heartbeat came for ``silent_s``, restore the server if needed; return the exit status."""
+    """Wait until no heartbeat came for ``silent_s`` seconds, restore the server if needed; return the exit status.
+
+    0: nothing had to be restored, or the server answers; 1: it could not be restored.
+    """
     home = Path(home)
     # The guard of a later run waits here, so that no run is unguarded between the end of a guard and the next start.
     with locked_file(home / "run" / "guard.lock"):
-        heartbeat, job_lock = _Untouched(beat_file(home)), _Untouched(home / "benchmark.lock")
+        heartbeat = _Untouched(beat_file(home))
+        job_lock = _Untouched(home / "benchmark.lock")
         before_s = time.monotonic()
         while True:
             now_s = time.monotonic()
-            passed_s, before_s = min(now_s - before_s, 2 * _LOOK_S), now_s
-            silence, locked_s = heartbeat.look(passed_s), job_lock.look(passed_s)
-            if silence >= silent_s:
+            passed_s = min(now_s - before_s, 2 * _LOOK_S)  # a pause of this process counts as two looks at most
+            before_s = now_s
+            silence_s = heartbeat.look(passed_s)
+            locked_s = job_lock.look(passed_s)
+            if silence_s >= silent_s:
                 why = drift(home)
                 if not why:
                     forget_run(home)
                     return 0
                 # The lock was taken after the silence began, so not by a job of the silent run.
-                is_newer = locked_s < silence - _OWN_JOB_S
+                is_newer = locked_s < silence_s - _OWN_JOB_S
                 # A newer run or the watchdog keeps the lock: `only_one` raises then, and the next look decides.
                 with contextlib.suppress(DrafthouseError), only_one(home / "benchmark.lock", end_others=not is_newer):
-                    status = _restore_and_report(home, f"no sign of life from its run for {silence:.0f} s: {why}")
+                    status = _restore_and_report(home, f"no sign of life from its run for {silence_s:.0f} s: {why}")
                     forget_run(home)
                     return status
             time.sleep(_LOOK_S)
 
 
 def _restore_and_report(home: Path, why: str) -> int:
+    """Restore the server and print the outcome; return the exit status. ``why``: the reason, for the history."""
     restored = None
     try:
-        if drift(home):
+        if drift(home):  # once more, now that no other program changes servers
             restored = put_back_current(home, why=why)
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         return 1
     if restored:
-        print(f"{why}; {shown_server(restored[0])} answers after {restored[1]:.1f} s")
+        facts, seconds = restored
+        print(f"{why}; {shown_server(facts)} answers after {seconds:.1f} s")
     return 0
 
 

@@ -23,9 +23,9 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from drafthouse.serving.supervisor import ProgramInfo
 
-_DOCKER_S = 60.0
-_EVENTS_S = 3600  # Docker's events of the last hour are searched for the death of a container
-_TAIL_BYTES = 20_000  # of a log file's end are read for its last lines
+_DOCKER_S = 60.0  # seconds for the answer to a call
+_EVENTS_S = 3600  # seconds: Docker's events of this time are searched for the death of a container
+_TAIL_BYTES = 20_000  # of a log file's end that are read for its last lines
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class State:
     running: bool
     started: float | None  # unix seconds of its last start; None if it never started
     why: str = ""  # how it ended, if it did
-    pid: int | None = None
+    pid: int | None = None  # None: it does not run
 
 
 def is_same_start(before: State, now: State) -> bool:
@@ -87,12 +87,15 @@ class ProcessRuntime:
     """Arms under Drafthouse's supervisord, which writes the output of each to a file in the folder ``logs``."""
 
     def __init__(self, supervisor: Supervisor, logs: Path) -> None:
-        self._supervisor, self._logs = supervisor, logs
+        self._supervisor = supervisor
+        self._logs = logs
 
     def state(self, arm: str) -> State:
-        """The state of the program in supervisord."""
+        """The state of the program in supervisord; one that supervisord does not know has ended."""
         info: ProgramInfo = self._supervisor.programs().get(arm, {})
-        started, pid = info.get("start") or None, info.get("pid") or None
+        # supervisord writes 0 for none.
+        started = info.get("start") or None
+        pid = info.get("pid") or None
         if info.get("statename") in ("RUNNING", "STARTING", "STOPPING"):
             return State(True, started, "", pid)
         why = error = str(info.get("spawnerr") or "")
@@ -150,14 +153,14 @@ class ProcessRuntime:
 
 
 class _ContainerState(TypedDict, total=False):
-    """The state of a container in Docker's API; ``StartedAt`` is an ISO 8601 time in UTC."""
+    """The state of a container in Docker's API."""
 
-    Status: str
-    StartedAt: str
-    Pid: int
+    Status: str  # such as "running" or "restarting"
+    StartedAt: str  # ISO 8601 time in UTC; in the year 1 if it never started
+    Pid: int  # 0 if it does not run
     ExitCode: int
     OOMKilled: bool
-    Error: str
+    Error: str  # why it could not be started; "" if it could
 
 
 class ContainerRuntime:
@@ -179,12 +182,14 @@ class ContainerRuntime:
         state = self.state(arm)
         if not state.running:
             return state.why
-        now, container = time.time(), self._call("GET", f"/containers/{PREFIX}{arm}/json")
+        now = time.time()
+        container = self._call("GET", f"/containers/{PREFIX}{arm}/json")
         # The id and not the name: an earlier container may have had this name.
         filters = json.dumps({"container": [container["Id"] if container else ""], "event": ["die", "oom"]})
-        since, until = f"{now - _EVENTS_S:.0f}", f"{now:.6f}"
+        since = f"{now - _EVENTS_S:.0f}"
+        until = f"{now:.6f}"
         events = self._call("GET", "/events", since=since, until=until, filters=filters) or []
-        if not isinstance(events, list):
+        if not isinstance(events, list):  # the answer has a line for each event, and a single line is parsed as such
             events = [events]
         deaths = [event for event in events if event.get("Action") == "die"]
         if not deaths:
@@ -234,11 +239,13 @@ class ContainerRuntime:
             )
 
     def _log(self, arm: str, **query: str) -> str:
+        """The container's log; '' if Docker does not answer."""
         with contextlib.suppress(OSError, EngineError):
             return DockerApi(timeout_s=_DOCKER_S).log(f"{PREFIX}{arm}", **query)
         return ""
 
     def _call(self, method: str, path: str, **query: str) -> Any:
+        """Docker's answer to a call; None if it refuses or does not answer."""
         with contextlib.suppress(OSError, EngineError):
             return DockerApi(timeout_s=_DOCKER_S).call(method, path, **query)
         return None
@@ -257,7 +264,7 @@ def _exit_status(code: object, out_of_memory: bool) -> str:
 
 
 def _unix_seconds(text: str) -> float | None:
-    """Docker's time (in UTC, with nanoseconds) in unix seconds; None for the year 1, which means never."""
+    """Docker's time (in UTC, with nanoseconds) in unix seconds; None for the year 1, which means never, or no time."""
     parts = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
     if not parts or text.startswith("0001"):
         return None

@@ -26,9 +26,9 @@ from ..core.files import replace_file
 from ..core.plain_text import hidden_character
 from ..core.procfs import commands, is_gone
 
-_LOG_BYTES = 64 * 1024  # of the end of supervisord's log are searched for a program's last ending
-_START_S = 20.0  # until supervisord must answer
-_STOP_S = 60.0  # until supervisord must have ended; longer than the stopwaitsecs of a program
+_LOG_BYTES = 64 * 1024  # at the end of supervisord's log, which are searched for a program's last ending
+_START_S = 20.0  # seconds until supervisord must answer
+_STOP_S = 60.0  # seconds until supervisord must have ended; longer than the stopwaitsecs of a program
 
 _HEAD = """\
 ; Written by Drafthouse (drafthouse.core.supervised); the next run overwrites changes made here.
@@ -51,7 +51,7 @@ supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 serverurl = unix://{home}/supervisor.sock
 """
 # startretries 0: an engine that dies within startsecs of its start is reported, not started a second time.
-# After startsecs, autorestart restarts it whenever it ends.
+# After startsecs, autorestart restarts it whenever it ends. DRAFTHOUSE_SCRIPT is read by nobody: see `_script_hash`.
 _PROGRAM = """
 [program:{name}]
 command = {command}
@@ -167,13 +167,13 @@ def _script_hash(script: Path) -> str:
 
 
 class ProgramInfo(TypedDict, total=False):
-    """A program in supervisord's API: ``start`` in unix seconds, ``pid`` 0 if it does not run."""
+    """A program in supervisord's API."""
 
     name: str
-    statename: str
-    spawnerr: str
-    start: int
-    pid: int
+    statename: str  # such as "RUNNING"
+    spawnerr: str  # why it could not be started; "" if it could
+    start: int  # unix seconds; 0 if it was never started
+    pid: int  # 0 if it does not run
 
 
 class _UnixTransport(xmlrpc.client.Transport):
@@ -184,6 +184,7 @@ class _UnixTransport(xmlrpc.client.Transport):
         self._path = path
 
     def make_connection(self, host: Any) -> Any:
+        """A connection to the socket, whatever the host; xmlrpc calls this."""
         import http.client  # noqa: PLC0415 (only a box with a running supervisor needs it)
 
         connection = http.client.HTTPConnection("localhost", timeout=_STOP_S)
@@ -280,7 +281,10 @@ class Supervisor:
             ) from error
 
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
-        """Run just ``names`` with the configuration ``wanted``, restarted if ``fresh``; return (started, stopped)."""
+        """Run just ``names`` with the configuration ``wanted``; return the names (started, stopped).
+
+        Programs that run unchanged are restarted only if ``fresh``. Raises DrafthouseError.
+        """
         before = self._pids()
         self.home.mkdir(parents=True, exist_ok=True)
         if self.present_configuration() != wanted:
@@ -303,9 +307,10 @@ class Supervisor:
         return started, [name for name in before if name not in names]
 
     def shut_down(self, grace_s: float | None = None) -> list[str]:
-        """End all programs and supervisord; return the names of the programs that ran (["supervisord"] if none did).
+        """End all programs and supervisord; return the names of the programs that ran.
 
-        A program may take its `stopwaitsecs` to end, or only ``grace_s`` seconds if that is given; then it is killed.
+        Without one, ["supervisord"] if only that ran, else []. A program may take its `stopwaitsecs` to end, or only
+        ``grace_s`` seconds if that is given; then it is killed.
         """
         if not self._alive():
             return self._end_unready()
@@ -342,6 +347,7 @@ class Supervisor:
         return {**folders, **inherited}
 
     def _launch(self) -> None:
+        """Start supervisord, which starts all programs of its configuration, and wait until it answers."""
         (self.home / "supervisor.sock").unlink(missing_ok=True)
         process = subprocess.run(
             [str(self._program), "-c", str(self.file)],
@@ -358,8 +364,10 @@ class Supervisor:
         _wait(self._alive, _START_S, "supervisord to answer", self.home)
 
     def _update(self, names: Sequence[str], fresh: bool) -> None:
+        """Have a running supervisord read its configuration, and run ``names``, restarted if ``fresh``."""
         rpc = self.rpc()
-        added, changed, removed = rpc.reloadConfig()[0]
+        (groups,) = rpc.reloadConfig()
+        added, changed, removed = groups
         for name in [*changed, *removed]:
             rpc.stopProcessGroup(name)
             rpc.removeProcessGroup(name)
@@ -404,6 +412,7 @@ def _becomes_true(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _wait(condition: Callable[[], bool], seconds: float, what: str, home: Path) -> None:
+    """Wait until the condition is true. Raises DrafthouseError, which names it as ``what``, after ``seconds``."""
     if not _becomes_true(condition, seconds):
         raise one_problem(
             "supervisor-failed",

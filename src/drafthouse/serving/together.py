@@ -28,15 +28,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-SILENT_S = 6.0  # without a heartbeat, until a peer counts as lost
-BEAT_S = 1.0  # between two heartbeats
+SILENT_S = 6.0  # seconds without a heartbeat, until a peer counts as lost
+BEAT_S = 1.0  # seconds between two heartbeats
 # Seconds from SIGTERM to SIGKILL after a peer was lost. With SILENT_S it is less than 15 s.
 END_S = 6.0
 # Seconds from SIGTERM to SIGKILL after a normal stop: requests may finish. supervisord kills after 30 s.
 STOP_S = 25.0
-_RETRY_S = 0.5
-_AFTER_A_CRASH_S = 3.0
-_HELLO_BYTES = 4096  # at most in the head's first message
+_RETRY_S = 0.5  # seconds until a follower connects again
+_AFTER_A_CRASH_S = 3.0  # the same after an engine that ended by itself, or a head that serves something else
+_HELLO_BYTES = 4096  # at most, in the head's first message
 _MARK = "# together: "  # begins the line of a start script with the hash of the settings that all hosts share
 _PR_SET_PDEATHSIG = 1  # from Linux's sys/prctl.h
 
@@ -84,7 +84,10 @@ class Peer:
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         connection.setblocking(False)
-        self.connection, self.name, self.joined, self._heard = connection, name, False, time.monotonic()
+        self.connection = connection
+        self.name = name
+        self.joined = False
+        self._heard = time.monotonic()
 
     def lost(self) -> str:
         """Send a heartbeat and read the peer's; return why the peer is lost, '' if it is not."""
@@ -94,7 +97,8 @@ class Peer:
             with contextlib.suppress(BlockingIOError):
                 if not self.connection.recv(_HELLO_BYTES):
                     return "disconnected"
-                self.joined, self._heard = True, time.monotonic()
+                self.joined = True
+                self._heard = time.monotonic()
         except OSError as error:
             return f"disconnected ({error.strerror or error})"
         silent_s = time.monotonic() - self._heard
@@ -102,11 +106,16 @@ class Peer:
 
 
 def lead(given: argparse.Namespace) -> int:
-    """Run the head's engine until it ends, or a follower is lost; return its exit status, or 1."""
+    """Run the head's engine until it ends, or a follower is lost; return the exit status.
+
+    The engine's own if it ended by itself (128 + N after the signal N); 1 after the loss of a follower that had joined;
+    0 after a signal to this program. Only addresses of ``given.members`` may connect.
+    """
     members = set(given.members.split(","))
     with socket.create_server((given.address, given.port)) as server:
         server.setblocking(False)
-        engine, peers, status = Engine(given.command), list[Peer](), None
+        engine = Engine(given.command)
+        peers: list[Peer] = []
         arm, digest = _served(Path(given.script))
         hello = json.dumps({"arm": arm, "digest": digest}).encode() + b"\n"
         try:
@@ -135,7 +144,10 @@ def lead(given: argparse.Namespace) -> int:
 
 
 def _new_peers(server: socket.socket, members: set[str], hello: bytes) -> Iterator[Peer]:
-    """Yield the peers that have just connected, after sending ``hello``; close connections of other addresses."""
+    """Yield the peers that have just connected, after sending ``hello``; close connections of other addresses.
+
+    ``hello``: the head's first message, a line of JSON with the arm and the hash of its script.
+    """
     while True:
         try:
             connection, address = server.accept()
@@ -170,11 +182,15 @@ def follow(given: argparse.Namespace) -> int:
 
 
 def _follow_once(connection: socket.socket, scripts: Path, head: str) -> None:
-    """Run the follower's engine until it ends or the connection to the head is lost."""
+    """Run the follower's engine until it ends or the connection to the head is lost.
+
+    Nothing is run without a valid first message, or if this host's script for that arm differs from the head's.
+    """
     connection.settimeout(SILENT_S)
     try:
         hello = json.loads(connection.makefile("rb").readline(_HELLO_BYTES))
-        arm, digest = str(hello["arm"]), str(hello["digest"])
+        arm = str(hello["arm"])
+        digest = str(hello["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         time.sleep(_RETRY_S)
         return
@@ -184,7 +200,8 @@ def _follow_once(connection: socket.socket, scripts: Path, head: str) -> None:
         time.sleep(_AFTER_A_CRASH_S)
         return
     log(f"the head serves {arm}: starting")
-    peer, engine = Peer(connection, head), Engine([str(script)])
+    peer = Peer(connection, head)
+    engine = Engine([str(script)])
     try:
         for _ in _beats():
             if engine.status is not None:
@@ -205,7 +222,7 @@ def _follow_once(connection: socket.socket, scripts: Path, head: str) -> None:
 
 
 def _served(script: Path) -> tuple[str, str]:
-    """The arm of a start script (PROFILE/ARM, its two folders), and the hash in it ('' without one)."""
+    """The arm of a start script (PROFILE/ARM, its two folders), and the hash in its marked line ('' without one)."""
     marks = [line for line in script.read_text("utf-8").splitlines() if line.startswith(_MARK)]
     return "/".join(script.resolve().parts[-3:-1]), marks[0].removeprefix(_MARK) if marks else ""
 
@@ -221,13 +238,14 @@ def _is_same(script: Path, arm: str, digest: str) -> bool:
 
 
 def _beats() -> Iterator[None]:
+    """Yield at once, and then every `BEAT_S` seconds, for ever."""
     while True:
         yield
         time.sleep(BEAT_S)
 
 
 def _asked_to_end(number: int, frame: FrameType | None) -> None:
-    # Ignore a second signal: the cleanup after the first must not be interrupted.
+    """Handle a signal. A second one is ignored: the cleanup after the first must not be interrupted."""
     for ignored in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
     raise Ended

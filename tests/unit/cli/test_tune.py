@@ -85,7 +85,7 @@ def test_words_behind_the_dashes_are_ansibles() -> None:
 def test_a_search_is_told_from_every_other() -> None:
     def key(*words: str) -> str:
         given = tune.options().parse_args(["cpu-smollm2-draft", *words])
-        return str(tune.prepare(given, tune.seconds_of(given.budget)).search)
+        return str(tune.prepare(given, tune.seconds_of(given.budget)).search_hash)
 
     same = key("--budget", "30m")
     assert same == key("--budget", "1800")

@@ -1,7 +1,7 @@
 """Choose the replicas of a fleet's front: the boxes (hosts that serve) to which its gateway sends requests. No I/O.
 
-This runs on the controller. A run with `--limit` is about some boxes only: the front keeps the others. A box that
-failed in this run, or is no longer in the inventory, is left out.
+This runs on the controller. After a run for some boxes only (`--limit`), the front keeps the others. A box that failed
+in this run, or is no longer in the inventory, is left out.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ...core.errors import one_problem
 from ...core.schema import Findings, check
 from ...core.typed_shape import shape_of
 
-KEPT = "replicas.json"
+KEPT = "replicas.json"  # the front's file, in which it keeps its replicas between runs
 
 
 class Entry(TypedDict):
-    """The address of a box's gateway, the certificate that it must present (PEM), and the name of its model."""
+    """A replica, as the front's file keeps it."""
 
-    address: str
+    address: str  # of the box's gateway
     port: int
-    certificate: str
-    served_name: str
+    certificate: str  # PEM, which the gateway must present
+    served_name: str  # the model's name in the API
 
 
 def front_host(named: str, members: Sequence[str]) -> str:
@@ -45,7 +45,10 @@ def front_host(named: str, members: Sequence[str]) -> str:
 
 
 def kept_replicas(text: str) -> dict[str, Entry]:
-    """The valid entries in the ``text`` of the front's file, by name; {} if it is not valid JSON."""
+    """The valid entries in the ``text`` of the front's file, by the box's name; {} if it is no JSON object.
+
+    Invalid entries are dropped without a word: the run writes the file anew.
+    """
     try:
         kept = json_of(text)
     except BadDocument:

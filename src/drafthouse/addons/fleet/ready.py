@@ -27,16 +27,16 @@ from ...core.http import opener
 from ...serving.first_request import ask_once
 from ...serving.out_of_traffic import reasons_out
 from ..gateway_door import ready_socket
-from ..watchdog.switch import is_measured
+from ..watchdog.switch import is_box_locked
 from .traffic import Order, order_of, traffic_of
 
-# All in seconds.
+# All but the last in seconds.
 QUIET_S = 10.0  # without a new token until one is requested
 AGAIN_S = 2.0  # at least between two requests for a token
 ANSWER_S = 30.0  # timeout of the requested token
 HEALTH_S = 1.0  # timeout of the engine's health page
 LOOK_S = 1.0  # between two looks at the counters
-FAILURES = 2  # in a row, until the box is not ready
+FAILURES = 2  # requests for a token that fail in a row, until the box is not ready
 
 
 class Readiness:
@@ -51,17 +51,21 @@ class Readiness:
         clock: Callable[[], float] = time.monotonic,
         ask: Callable[[Order], str] | None = None,
     ) -> None:
-        self.home, self.clock, self.ask = home, clock, ask or token_failure
+        self.home = home
+        self.clock = clock
+        self.ask = ask or token_failure
         self.last_token_s = clock() - QUIET_S  # time of the last new token; at first so long ago that one is requested
         self.last_request_s = clock() - AGAIN_S  # time of the last request for a token
         self.generated: float | None = None  # tokens since the engine's start; None: not read yet, or not readable
-        self.failures, self.failure = 0, ""  # in a row, and why the last one failed
+        self.failures = 0  # requests for a token that failed, in a row
+        self.failure = ""  # why the last one failed
 
     def look(self) -> None:
         """Read the engine's counters, and request a token if there was no new one for `QUIET_S`."""
-        # Leave such an engine alone; the first look afterwards requests a token at once.
-        if reasons_out(self.home) or is_measured(self.home):
-            self.failures, self.failure, self.last_token_s = 0, "", self.clock() - QUIET_S
+        if reasons_out(self.home) or is_box_locked(self.home):
+            # Nothing is requested from an engine that is out of traffic or measured, and the first look afterwards
+            # requests a token at once.
+            self._reset_failures(last_token_s=self.clock() - QUIET_S)
             return
         order = order_of(self.home)
         self._read_counter(order)
@@ -72,25 +76,31 @@ class Readiness:
         failure = self.ask(order)
         has_worked = self._read_counter(order)  # read now, so that the requested token does not count at the next look
         if has_worked or not failure:
-            self._note_token()
+            self._reset_failures(last_token_s=self.clock())
         else:
-            self.failures, self.failure = self.failures + 1, failure
+            self.failures += 1
+            self.failure = failure
 
     def why_not(self) -> str:
         """The reason for which the box takes no requests now; '' if it does."""
         if reasons := reasons_out(self.home):
             return "; ".join(reasons)
-        if is_measured(self.home):
+        if is_box_locked(self.home):
             return "a measurement is under way"
         if self.failures >= FAILURES:
             return self.failure
         return health_failure(order_of(self.home))
 
-    def _note_token(self) -> None:
-        self.last_token_s, self.failures, self.failure = self.clock(), 0, ""
+    def _reset_failures(self, last_token_s: float) -> None:
+        self.last_token_s = last_token_s
+        self.failures = 0
+        self.failure = ""
 
     def _read_counter(self, order: Order) -> bool:
-        """Read the engine's token counter; return True if it has risen since the last time."""
+        """Read the engine's token counter; return True if it has risen since the last time, and reset the failures.
+
+        False too if it could not be read now or the last time.
+        """
         try:
             generated = (traffic_of(order) or {}).get("output_tokens")
         except OSError:
@@ -98,7 +108,7 @@ class Readiness:
         has_worked = generated is not None and self.generated is not None and generated > self.generated
         self.generated = generated
         if has_worked:
-            self._note_token()
+            self._reset_failures(last_token_s=self.clock())
         return has_worked
 
 
@@ -112,7 +122,10 @@ def token_failure(order: Order, timeout_s: float = ANSWER_S) -> str:
 
 
 def health_failure(order: Order) -> str:
-    """Why the engine's health page shows a failure, '' if it does not; a timeout is no failure."""
+    """Why the engine's health page shows a failure, '' if it does not.
+
+    A timeout is no failure: a busy engine may answer late, and `Readiness` sees whether it generates tokens.
+    """
     try:
         with opener().open(f"{order['base_url']}{order['health']}", timeout=HEALTH_S):
             return ""
@@ -124,6 +137,8 @@ def health_failure(order: Order) -> str:
 
 
 class _Server(ThreadingMixIn, UnixStreamServer):
+    """The server at the box's socket; each request has a thread, so that a slow health page delays no other."""
+
     daemon_threads = True
 
     def __init__(self, socket: str, readiness: Readiness) -> None:
@@ -132,9 +147,12 @@ class _Server(ThreadingMixIn, UnixStreamServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """The answer to a request for any path: 200, or 503 with the reason as its body."""
+
     server: _Server
 
     def do_GET(self) -> None:
+        """Answer a request."""
         try:
             why = self.server.readiness.why_not()
         except (DrafthouseError, OSError) as error:
@@ -147,10 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(text)
 
     def address_string(self) -> str:
-        return "gateway"
+        return "gateway"  # a client of a Unix socket has no address
 
     def log_message(self, *_: object) -> None:
-        pass
+        pass  # no line for each request
 
 
 @contextlib.contextmanager
@@ -169,7 +187,10 @@ def answering(home: Path, readiness: Readiness) -> Iterator[None]:
 
 
 def answer_for_ever(home: Path) -> None:
-    """Answer until the program is ended. An order that cannot be read makes the box not ready until it can."""
+    """Answer until the program is ended, and print each change of the reason for which the box is not ready.
+
+    An order that cannot be read makes the box not ready until it can.
+    """
     readiness = Readiness(home)
     printed = ""
     with answering(home, readiness):

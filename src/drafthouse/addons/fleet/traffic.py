@@ -27,17 +27,17 @@ from ...serving.out_of_traffic import FOLDER, RUN, out_file
 LOOK_S = 1.0
 #: Seconds until the front has noticed that the box is out or in: it checks every 2 s, with a timeout of 3 s.
 FRONT_S = 5.0
-_READ_S = 10.0
+_READ_S = 10.0  # timeout of a read of the counters
 
 
 class Order(TypedDict):
     """The order, a file of settings that the Ansible role writes: how to reach the box's engine."""
 
-    base_url: str
+    base_url: str  # over loopback
     health: str  # path of the health page
     metrics_path: str  # path of the counters
-    model: str
-    key_file: str
+    model: str  # its name in the API
+    key_file: str  # with the API key; a missing file is as an empty key
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,13 @@ def traffic_of(order: Order) -> Traffic | None:
 def running_in(order: Order) -> int | None:
     """The requests that the engine runs or queues; 0 if it does not run, None if it does not report them."""
     try:
-        running = (traffic_of(order) or {}).get("running")
+        traffic = traffic_of(order) or {}
     except (ConnectionRefusedError, urllib.error.URLError) as error:
         refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
         return 0 if refused else None
     except OSError:
         return None
+    running = traffic.get("running")
     return None if running is None else round(running)
 
 
@@ -90,28 +91,30 @@ def take_out(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Moved:
-    """Take the box out of traffic for ``owner``, and wait FRONT_S to ``wait_s`` seconds for the running requests.
+    """Take the box out of traffic for ``owner`` (`DRAIN`, a person, or `RUN`), and wait for the running requests.
 
-    If the engine does not report them, wait the whole time. Raises DrafthouseError if requests still run. Then the file
-    of a run is removed, because that run ends; the file of a person's drain stays.
+    ``why``: for the answer of /ready. The wait takes FRONT_S to ``wait_s`` seconds: before FRONT_S the front may still
+    send requests to an idle box. If the engine does not report its requests, the wait takes the whole time. Raises
+    DrafthouseError if requests still run. Then the file of a run is removed, because that run ends; the file of a
+    person's drain stays.
     """
     order = order_of(home)
     file = out_file(home, owner)
     changed = not file.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, f"{why}\n", 0o644)
-    begun, idle_looks = clock(), 0
+    begun = clock()
+    idle_looks = 0  # in a row
     while True:
         sleep(LOOK_S)
         running = running_in(order)
         waited = clock() - begun
         idle_looks = idle_looks + 1 if running == 0 else 0
-        # Before FRONT_S the front may still send requests to an idle box.
         if idle_looks > 1 and waited >= FRONT_S:
             return Moved(changed, running, waited)
         if waited < max(wait_s, FRONT_S):
             continue
-        # The time is over: idle at the last look is enough, and so is an engine that does not report requests (None).
+        # The time is over. Idle (0) at the last look alone is enough now, and so are requests that are not reported.
         if not running:
             return Moved(changed, running, waited)
         do = "wait and do it again, or stop the server, which aborts them"

@@ -1,8 +1,9 @@
-"""The watchdog's files on the box: its order (settings), its state and its journal. Standard library only.
+"""The watchdog's files on the box, in `watchdog/` of its home folder. Standard library only.
 
-In `watchdog/` of the box's home: `order.json` is written by the Ansible role; `state.json` is replaced as a whole;
-`journal.jsonl` has a line for each decision. A journal of more than `JOURNAL_BYTES` becomes `journal.1.jsonl`, and the
-older `journal.1.jsonl` is deleted.
+- `order.json`: the order, which is the settings and the measured costs; the Ansible role writes it;
+- `state.json`: the state, which is replaced as a whole;
+- `journal.jsonl`: the journal, with a line for each decision. A journal of more than `JOURNAL_BYTES` becomes
+  `journal.1.jsonl`, and the older `journal.1.jsonl` is deleted.
 """
 
 from __future__ import annotations
@@ -24,28 +25,30 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import WatchdogRules
 
 FOLDER = "watchdog"  # in the box's home
-STATE, JOURNAL = "state.json", "journal.jsonl"
-SCHEMA = "drafthouse.watchdog/1"
-JOURNAL_BYTES = 4_000_000
+STATE = "state.json"
+JOURNAL = "journal.jsonl"
+SCHEMA = "drafthouse.watchdog/1"  # of the state; a state with another is dropped
+JOURNAL_BYTES = 4_000_000  # from which a new journal is begun; the two take about twice as much at most
 
 
 class Order(TypedDict):
     """The watchdog's settings, the measured costs, and the places of its engine and of the gateway's door."""
 
-    mode: str
-    rules: WatchdogRules
-    points: list[dict[str, float]]  # as in `break_even.Point`
+    mode: str  # report (nothing is changed) or restart
+    rules: WatchdogRules  # those of `decision.Rules` that the inventory sets
+    points: list[dict[str, float]]  # the costs of a draft token by load, as in `break_even.Point`
     tokens: int  # K: draft tokens per step
+    # Seconds:
     every_s: float  # between two reads of the counters
     drain_s: float  # that running requests may take to end before a change
     again_s: float  # before a change is tried again, doubled each time
     patience_s: float  # after which a waiting change is dropped
     profile: str
-    runtime: str
-    base_url: str
-    model: str
-    key_file: str
-    metrics_path: str
+    runtime: str  # process or docker
+    base_url: str  # of the engine
+    model: str  # its name in the API
+    key_file: str  # of the engine's API key; the file may be missing: no key then
+    metrics_path: str  # of the engine's counters, below ``base_url``
     door: str  # the folder of `switch.Door`, '' without a gateway
 
 
@@ -63,34 +66,35 @@ class Wish(TypedDict):
     word: str
     code: str
     why: str
-    not_before_s: NotRequired[float]  # of the memory's clock: no attempt before
-    pause_s: NotRequired[float]  # the pause after the next attempt, in seconds
+    # Only after an attempt that failed:
+    not_before_s: NotRequired[float]  # the earliest time of the next attempt, on the clock of `decision.Memory`
+    pause_s: NotRequired[float]  # seconds from the next attempt, if it fails too, to the one after it
 
 
 class Change(TypedDict):
-    """A change of the server that has begun; ``to`` is the decision's word."""
+    """A change of the server that has begun."""
 
-    to: str
-    why: str
+    to: str  # the decision's word: OFF, TRIAL or ON
+    why: str  # the decision's reason
 
 
 class LineBody(TypedDict):
     """A line of the journal without time, mode and arm."""
 
-    decision: str
+    decision: str  # word, code and reason, as in `decision.Decision`
     code: str
     why: str
-    acts: NotRequired[bool]
-    numbers: NotRequired[Numbers]
-    seconds: NotRequired[float]
+    acts: NotRequired[bool]  # whether the decision leads to a change of the server
+    numbers: NotRequired[Numbers]  # the figures of a decision
+    seconds: NotRequired[float]  # that a change took
 
 
 class Line(LineBody):
-    """A line of the journal; ``at`` in unix seconds."""
+    """A line of the journal."""
 
-    at: float
-    mode: str
-    arm: str | None
+    at: float  # unix seconds
+    mode: str  # of the order
+    arm: str | None  # that serves; None before the first look
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,12 @@ class State:
     memory: Memory
     clock: Clocks  # at the last read of the counters
     arm: str | None = None  # of the server that was seen last; None before the first look
-    started: float | None = None  # its start in unix seconds
+    started: float | None = None  # the start of that server in unix seconds; None: not known
     wish: Wish | None = None  # a decision that waits for an idle moment
-    wish_s: float = 0.0  # since when it waits, on the memory's clock
-    under_way: Change | None = None  # a change that has begun
+    wish_s: float = 0.0  # since when the wish waits, on the clock of ``memory``
+    under_way: Change | None = None  # a change that has begun and not ended
     failures: int = 0  # failed changes in a row
-    told: Order | None = None  # the order at the last look
+    told: Order | None = None  # the order at the last look; None before the first
 
     def with_(self, **fields: Any) -> State:
         """A copy with these fields replaced."""
@@ -119,7 +123,7 @@ def read_state(folder: Path) -> State | None:
         if data.pop("schema") != SCHEMA:
             return None
         state = as_declared(State(**{**data, "memory": memory_of(data["memory"])}))
-        elapsed_s(state.clock, state.clock)  # raises if a clock is missing
+        elapsed_s(state.clock, state.clock)  # raises KeyError or TypeError if a clock is missing or no number
         return state
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -133,16 +137,17 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def append_line(folder: Path, line: Line) -> None:
-    """Add a line to the journal, and sync it to disk."""
+    """Add a line to the journal, and sync it to disk; a long journal is put aside before. Raises OSError."""
     journal = folder / JOURNAL
     if journal.exists() and journal.stat().st_size > JOURNAL_BYTES:
         journal.replace(journal.with_name("journal.1.jsonl"))
     handle = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "a+b") as stream:
         size = stream.seek(0, os.SEEK_END)
-        # End an incomplete last line, which a full disk left, so that only that line is lost.
-        cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        stream.write(b"\n" * cut + json.dumps(line).encode() + b"\n")
+        # A full disk may have left an incomplete last line: end it, so that only that line is lost.
+        if size > 0 and os.pread(handle, 1, size - 1) != b"\n":
+            stream.write(b"\n")
+        stream.write(json.dumps(line).encode() + b"\n")
         stream.flush()
         os.fsync(handle)
 

@@ -35,14 +35,15 @@ def order_of(
 ) -> Order:
     """The order for a box, from its profile, its inventory's settings and the results of both arms on it.
 
-    Raises DrafthouseError if the results do not tell the cost of a draft token.
+    ``ladder``: the load sweep, with the costs at further loads; None if none was run. Raises DrafthouseError if the
+    results do not tell the cost of a draft token.
     """
     site = resolved["site"]
     settings: WatchdogSettings = site.get("watchdog") or {}
     tokens = int(resolved["method"]["num_speculative_tokens"])
     points = points_of(results["baseline"], results[SPECULATIVE], ladder, tokens)
-    words = dict(settings)
-    rules = {name: words[name] for name in Rules.__dataclass_fields__ if name in words}
+    given = dict(settings)  # a plain mapping: a TypedDict takes no variable as a key
+    rules = {name: given[name] for name in Rules.__dataclass_fields__ if name in given}
     return {
         "mode": settings.get("mode", REPORT),
         "rules": cast("WatchdogRules", rules),

@@ -13,17 +13,23 @@ if TYPE_CHECKING:
     from drafthouse.addons.watchdog.journal import Order
     from drafthouse.bench.result_types import Snapshot
 
-_READ_S = 30.0
+_READ_S = 30.0  # time limit of a read, in seconds
 
 
 def read_now(order: Order) -> Snapshot:
-    """Read the engine's counters over loopback, with the API key if the key file exists."""
-    key = Path(order["key_file"])
+    """Read the engine's counters over loopback, with the API key if the key file exists.
+
+    A read that fails is no exception: its reason is the snapshot's ``error``.
+    """
+    key_file = Path(order["key_file"])
+    api_key = None
+    if key_file.exists():
+        api_key = key_file.read_text("utf-8").strip()
     endpoint = Endpoint(
         "watched",
         order["base_url"],
         order["model"],
-        api_key=key.read_text("utf-8").strip() if key.exists() else None,
+        api_key=api_key,
         metrics_path=order["metrics_path"],
     )
 
@@ -35,8 +41,15 @@ def read_now(order: Order) -> Snapshot:
 
 
 def output_tokens_between(before: Snapshot, after: Snapshot) -> int | None:
-    """The output tokens between two reads of the counters; None if the engine does not count them."""
-    end = (after.get("traffic") or {}).get("output_tokens")
+    """The output tokens between two reads of the counters; None if the engine does not count them.
+
+    At least 0: a counter that is smaller than before belongs to an engine that was restarted. A counter that the first
+    read did not have counts as 0 there.
+    """
+    traffic_before = before.get("traffic") or {}
+    traffic_after = after.get("traffic") or {}
+    end = traffic_after.get("output_tokens")
     if end is None:
         return None
-    return int(max(0.0, end - ((before.get("traffic") or {}).get("output_tokens") or 0.0)))
+    start = traffic_before.get("output_tokens") or 0.0
+    return int(max(0.0, end - start))

@@ -28,10 +28,11 @@ from .ledger import CONSOLE, Book, Rental, has_mark, id_of, mark_of, read
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance, Priced
 
-# Origins of a stray. Of this ledger: its mark, but the line was lost. Unknown: no mark (an earlier version), or a mark
-# that other ids of this moved or copied ledger have. Of another ledger: any other mark; such a stray is left alone.
-THIS_LEDGER, UNKNOWN_OWNER, OTHER_LEDGER = "ours", "anyones", "theirs"
-_WHY = {
+# Origins of a stray, by the mark in its label.
+THIS_LEDGER = "ours"  # this ledger's mark, but its line was lost
+UNKNOWN_OWNER = "anyones"  # no mark (an earlier version), or one that other ids of this moved or copied ledger have
+OTHER_LEDGER = "theirs"  # any other mark; such a stray is left alone
+_WHY = {  # by origin: why a stray is reported
     THIS_LEDGER: "it was rented from this folder, but the ledger has no record of it",
     UNKNOWN_OWNER: "this ledger has no record of it, and its owner is unknown",
     OTHER_LEDGER: "another clone, user or machine rented it",
@@ -40,11 +41,11 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Stray:
-    """An instance with a Drafthouse label that this ledger does not have. ``id`` is the rental's id in the label."""
+    """An instance with a Drafthouse label that this ledger does not have."""
 
     box: Instance
-    id: str
-    origin: str
+    id: str  # of the rental, in the label
+    origin: str  # THIS_LEDGER, UNKNOWN_OWNER or OTHER_LEDGER
 
     @property
     def number(self) -> int:
@@ -54,7 +55,8 @@ class Stray:
     @property
     def rental(self) -> Rental:
         """Rental as a ledger would describe it."""
-        return Rental(self.id, deadline_of(str(self.box.get("label"))) or 0, "", 0.0, instance=self.number)
+        deadline = deadline_of(str(self.box.get("label"))) or 0
+        return Rental(self.id, deadline, account="", begun=0.0, instance=self.number)
 
     @property
     def names(self) -> set[str]:
@@ -77,14 +79,15 @@ class Stray:
 
 @dataclass(frozen=True)
 class Compared:
-    """Differences between the ledger and the account; ``damage`` has the damaged lines of the ledger."""
+    """Differences between the ledger and the account."""
 
     damage: list[Problem]
+    """Damaged lines of the ledger."""
     strays: list[Stray]
     unlisted: list[Problem]
     """Open in the ledger and not in the list, but the instance exists, or may exist, under its number."""
     closed: list[Problem]
-    """Open in the ledger, but not in the account."""
+    """Open in the ledger, but gone from the account."""
     reappeared: list[Problem]
     """Ended according to the ledger, but listed: ending it had no effect, or it appeared in the list late."""
     duplicates: list[Problem]
@@ -94,7 +97,7 @@ class Compared:
 
     @property
     def billing(self) -> list[Problem]:
-        """Problems for everything that costs money unexpectedly, or may do so."""
+        """Problems for everything that costs money unexpectedly, or may do so; strays of other ledgers do not count."""
         return [
             *(stray.problem for stray in self.strays if stray.origin != OTHER_LEDGER),
             *self.unlisted,
@@ -105,12 +108,17 @@ class Compared:
 
 
 def compare_with_account(client: VastClient, ledger: Path, instances: Collection[Instance] | None = None) -> Compared:
-    """Compare the ledger with the account; ``instances`` is its list, None to request it. Raises DrafthouseError."""
+    """Compare the ledger with the account; ``instances`` is its list, None to request it. Raises DrafthouseError.
+
+    Open rentals of other accounts are skipped: this account's list cannot have them.
+    """
     book = read(ledger)
     if instances is None:
         instances = client.instances()
-    unlisted, closed, reappeared, duplicates = list[Problem](), list[Problem](), list[Problem](), list[Problem]()
-    known = len(_known_ids(book, instances, client.account))
+    unlisted: list[Problem] = []
+    closed: list[Problem] = []
+    reappeared: list[Problem] = []
+    duplicates: list[Problem] = []
     for rental in book.rentals.values():
         listed = instances_of(rental, instances, client.account)
         if not rental.is_open:
@@ -122,8 +130,15 @@ def compare_with_account(client: VastClient, ledger: Path, instances: Collection
         else:
             problem = _unlisted_problem(client, rental)
             (closed if problem.code == "rental-gone" else unlisted).append(problem)
-    found_strays = find_strays(book, instances, client.account, mark_of(ledger))
-    return Compared(book.damage, found_strays, unlisted, closed, reappeared, duplicates, known)
+    return Compared(
+        damage=book.damage,
+        strays=find_strays(book, instances, client.account, mark_of(ledger)),
+        unlisted=unlisted,
+        closed=closed,
+        reappeared=reappeared,
+        duplicates=duplicates,
+        known=len(_known_ids(book, instances, client.account)),
+    )
 
 
 def _reappeared_problem(rental: Rental, instance: Instance) -> Problem:
@@ -134,7 +149,8 @@ def _reappeared_problem(rental: Rental, instance: Instance) -> Problem:
 
 def _unlisted_problem(client: VastClient, rental: Rental) -> Problem:
     """Problem for an open rental that is not listed: it bills, it may bill, or it is gone (code ``rental-gone``)."""
-    name, instance = rental.instance or rental.label, None
+    name = rental.instance or rental.label
+    instance = None
     try:
         if rental.instance is not None:
             instance = client.instance(rental.instance)
@@ -153,6 +169,7 @@ def _unlisted_problem(client: VastClient, rental: Rental) -> Problem:
 
 
 def _duplicate_problem(rental: Rental, box: Instance) -> Problem:
+    """Problem for a further instance of a rental."""
     number = box["id"]
     return Problem(
         "rental-still-billing",
@@ -192,7 +209,7 @@ def _known_ids(book: Book, instances: Collection[Instance], account: str) -> set
 
 def _origin_of(rental_id: str, book: Book, mark: str) -> str:
     """Origin of a stray from the mark in its id; ``mark`` is this ledger's."""
-    if rental_id in book.rentals:
+    if rental_id in book.rentals:  # with a wrong number, and without the mark
         return UNKNOWN_OWNER
     if has_mark(rental_id, mark):
         return THIS_LEDGER
@@ -227,7 +244,7 @@ def duplicates_of(rental: Rental, instances: Collection[Instance]) -> list[Insta
 
 
 def price_of(priced: Priced) -> str:
-    """Hourly price as text."""
+    """Hourly price as text; without an amount if vast.ai's answer has none."""
     price = priced.get("dph_total")
     if isinstance(price, bool) or not isinstance(price, (int, float)):
         return "at its hourly price"

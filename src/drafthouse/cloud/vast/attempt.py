@@ -42,6 +42,7 @@ class Waits:
     look_s: float = 45.0
     """Until an instance is listed whose create request was not answered."""
     poll_s: float = 5.0
+    """Between two checks of a box."""
     tries: int = 5
     """Offers to try for each box; each try costs minutes and the disk's price."""
 
@@ -53,9 +54,11 @@ class RentSetup:
     client: VastClient
     ledger: Path
     tell: Callable[[str], None] = print
+    """Prints a line for the user."""
     show_progress: Callable[[str], None] = lambda text: None
     """Shows a line that the next progress line replaces."""
     ask: Callable[[str], bool] = lambda text: False
+    """Question -> True if the user says yes."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     ssh_answers: Callable[[int, str, int], bool] = lambda instance_id, address, port: True
@@ -83,7 +86,8 @@ class NotThisOne(Exception):
 class Attempt:
     """One offer, from the ledger line to a running box (``box``).
 
-    ``budget`` returns the highest price, in $ per hour, that the other boxes of the fleet leave for this one.
+    ``public_key``: the user's SSH key, for the box. ``choice``: the offer. ``budget`` returns the highest price, in $
+    per hour, that the other boxes of the fleet leave for this one.
     """
 
     def __init__(
@@ -96,11 +100,17 @@ class Attempt:
         choice: Choice,
         budget: Callable[[Attempt], float],
     ) -> None:
-        self.setup, self.resolved, self.limits, self.waits, self.choice = setup, resolved, limits, waits, choice
-        self.public_key, self.budget, self.price = public_key, budget, choice.price
+        self.setup = setup
+        self.resolved = resolved
+        self.limits = limits
+        self.public_key = public_key
+        self.waits = waits
+        self.choice = choice
+        self.budget = budget
+        self.price = choice.price  # the instance's own once it is listed
         self.id = new_id(mark_of(setup.ledger))
         self.begun = setup.clock()
-        # Provider's time, because this machine's clock may be set before the deadline.
+        # Unix seconds by the provider's clock, because this machine's clock may be set before the deadline.
         self.asked_at = setup.client.clock.now()
         self.deadline = int(self.asked_at + limits.hours * 3600)
         self.common_fields: RentalFacts = {  # of every ledger line, in case the first one is damaged
@@ -110,18 +120,18 @@ class Attempt:
             "account": setup.client.account,
         }
         self.label = label_of(self.id, self.deadline)
-        self.instance_id: int | None = None
-        self.box: Rented | None = None
-        self.may_exist = False
+        self.instance_id: int | None = None  # None: no answer has named it yet
+        self.box: Rented | None = None  # None: it does not run yet
+        self.may_exist = False  # True from the create request on, unless that was refused
         self.is_request_open = False  # True while the create request waits for its answer
         self._reported_price_rise = False
         self._attached_key = False
-        self._runs_since: float | None = None
+        self._runs_since: float | None = None  # on the setup's clock, as the next
         self._ports_since: float | None = None
 
     def request(self) -> None:
         """Announce the rental in the ledger, then send the request. Raises NotThisOne if the offer is gone."""
-        setup, price = self.setup, self.choice.price
+        setup = self.setup
         body = body_of(self.resolved, self.label, self.deadline, self.limits.hours, setup.client.url)
         setup.announced.append(self.id)
         try:
@@ -132,7 +142,7 @@ class Attempt:
                 **self.common_fields,
                 profile=self.resolved["profile"],
                 offer=self.choice.number,
-                price_per_hour=round(price.hour, 4),
+                price_per_hour=round(self.choice.price.hour, 4),
                 cap=self.limits.max_price,
                 disk_gb=body["disk"],
             )
@@ -143,6 +153,7 @@ class Attempt:
             raise
 
     def _record(self, event: str, **facts: Any) -> None:
+        """Write an event to the ledger, with the common fields and the instance's number."""
         record(self.setup.ledger, event, self.id, instance=self.instance_id, **self.common_fields, **facts)
 
     def _create(self, body: RentRequest) -> None:
@@ -198,9 +209,11 @@ class Attempt:
     def check(self) -> str:
         """Check once whether the box runs with its ports, and set ``box`` if it does; return its state as text.
 
-        Raises NotThisOne if the box has failed or is too late.
+        An instance with another rental's label is not ours: the own one is looked for by its label. Raises NotThisOne
+        if the box has failed or is too late.
         """
-        setup, instance_id = self.setup, self.instance_id
+        setup = self.setup
+        instance_id = self.instance_id
         assert instance_id is not None
         waited_s = setup.clock() - self.begun
         instance, state = self._fetch(instance_id)
@@ -251,7 +264,10 @@ class Attempt:
         )
 
     def _fetch(self, instance_id: int) -> tuple[Instance | None, str]:
-        """Return the instance, or None with the reason; a network error is not raised, because it may pass."""
+        """Return the instance and ''; None and '' if it does not exist; None and the reason without an answer.
+
+        A network error is not raised, because it may pass.
+        """
         try:
             return self.setup.client.instance(instance_id), ""
         except OutOfReach as error:
@@ -285,7 +301,9 @@ class Attempt:
         if missing := self._missing_access(instance_id, instance):
             return missing
         self._record(RUNNING, price_per_hour=round(self.price.hour, 4), gpu=instance.get("gpu_name"))
-        self.box = Rented(self.id, instance_id, self.label, self.deadline, instance, self.price)
+        self.box = Rented(
+            id=self.id, instance=instance_id, label=self.label, deadline=self.deadline, row=instance, price=self.price
+        )
         return "runs"
 
     def _missing_access(self, instance_id: int, instance: Instance) -> str:

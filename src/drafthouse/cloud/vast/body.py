@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 # SSH through a direct port if the machine has one, and through vast.ai's proxy. The API spells "ssh_direc" so.
 RUNTYPE = "ssh_direc ssh_proxy"
-# Characters; the API refuses longer scripts.
+# Characters of the start script; the API refuses longer ones.
 LONGEST_ONSTART = 4048
+# Hosts at which a server is not reachable from outside the box.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 # Copies variables of the container to /etc/environment, because SSH sessions do not get the container's environment.
@@ -34,22 +35,23 @@ mkdir -p /workspace
 
 
 class RentRequest(TypedDict):
-    """Body of the request that rents an offer; ``disk`` in GB."""
+    """Body of the request that rents an offer."""
 
-    client_id: str
-    image: str
-    disk: int
+    client_id: str  # always "me"
+    image: str  # of the container
+    disk: int  # GB
     label: str
-    runtype: str
-    env: dict[str, str]
-    onstart: str
-    cancel_unavail: bool
+    runtype: str  # how SSH reaches the box
+    env: dict[str, str]  # the container's variables, and its ports to open, as "-p PORT:PORT": "1"
+    onstart: str  # the start script
+    cancel_unavail: bool  # fail if the machine cannot start the instance now, instead of queueing it
 
 
 def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, url: str) -> RentRequest:
     """Body of an on-demand request, which names no price. ``url`` is the API that the deadline watch calls.
 
-    Raises DrafthouseError if the catalogue has no image for the engine.
+    ``deadline``: unix seconds. ``hours``: of the rental. Raises DrafthouseError if the catalogue has no image for the
+    engine.
     """
     rental = resolved["rental"]
     if not rental["image"]:
@@ -68,7 +70,6 @@ def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, 
         "runtype": RUNTYPE,
         "env": {f"-p {port}:{port}": "1" for port in ports_of(resolved)} | {"DRAFTHOUSE_DEADLINE": str(deadline)},
         "onstart": onstart_of(deadline, hours, url, resolved["site"]["home"]),
-        # Fail if the machine cannot start the instance now, instead of queueing it.
         "cancel_unavail": True,
     }
 

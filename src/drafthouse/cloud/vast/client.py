@@ -35,7 +35,8 @@ KEYS_PAGE = "https://console.vast.ai/manage-keys/"
 NO_KEY = "no-vast-key"
 # Short pauses, and 60 s at most if the server asks for them: machines are billed by the second, and a user waits.
 PATIENCE = Patience(tries=5, first_s=1.0, longest_s=15.0, longest_wait_s=60.0)
-PAGE_SIZE, MAX_PAGES = 25, 400  # instances per page; pages of one list
+PAGE_SIZE = 25  # instances of a page
+MAX_PAGES = 400  # of a list, in case the pages never end
 _HEADERS = {"User-Agent": "drafthouse", "Accept": "application/json"}
 # The error of an answer for a revoked key; its status varies, and has been 404.
 _KEY_REFUSED = "auth_error"
@@ -44,7 +45,10 @@ _OFFER_GONE = ("no_such_ask", "not available", "no longer available")
 
 
 def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "VAST_API_KEY") -> str:
-    """API key from the environment, or from a file of vast.ai's command line. Raises DrafthouseError if missing."""
+    """API key from the variable, else (for VAST_API_KEY) from the files of vast.ai's command line, the new one first.
+
+    Raises DrafthouseError if there is none, or if the one that was found is malformed.
+    """
     if key := environ.get(variable, "").strip():
         return checked_key(key, variable)
     files: list[Path] = []
@@ -92,7 +96,10 @@ class VastClient:
     ) -> None:
         self.url = checked_url(url)
         self._key = checked_key(key, "the account's key")
-        self._patience, self._timeout_s, self._sleep, self._tell = patience, timeout_s, sleep, tell
+        self._patience = patience
+        self._timeout_s = timeout_s  # of a request
+        self._sleep = sleep
+        self._tell = tell  # prints a line about each retry; None: no lines
         self.clock = clock or ProviderClock()
         self._transport = transport
 
@@ -101,7 +108,7 @@ class VastClient:
 
     @property
     def account(self) -> str:
-        """Identifies the account in the ledger: 12 hex digits of a hash of URL and key."""
+        """The account's name in the ledger: 12 hex digits of a hash of URL and key, so another key is another name."""
         return hashlib.sha256(f"drafthouse\n{self.url}\n{self._key}".encode()).hexdigest()[:12]
 
     # --- offers and instances ------------------------------------------------------------------------
@@ -191,7 +198,8 @@ class VastClient:
             answer = self._request("GET", f"/api/v1/instances/?{urlencode(query)}")
             by_id |= {int(instance["id"]): instance for instance in self._list_field(answer, "instances")}
             succeeded = succeeded and answer.field("success") is True
-            token, total = answer.field("next_token"), answer.field("total_instances")
+            token = answer.field("next_token")
+            total = answer.field("total_instances")
             totals.add(str(total))
             if not token:
                 # Complete: all pages succeeded and named the same total, which is the number of instances.
@@ -229,7 +237,10 @@ class VastClient:
         return cast("Instance", instance)
 
     def destroy(self, instance_id: int) -> bool:
-        """Destroy an instance and its disk; return False if it did not exist (any more). Raises VastError."""
+        """Destroy an instance and its disk; return False if it did not exist (any more). Raises VastError.
+
+        True means that the request was accepted; the instance may be listed for some seconds more.
+        """
         answer = self._request("DELETE", f"/api/v0/instances/{int(instance_id)}/", {}, missing=True)
         if answer.status == 404:
             # A 404 may come from a proxy or a wrong URL, so it is no proof that the instance is gone.
@@ -240,13 +251,13 @@ class VastClient:
         return True
 
     def stop(self, instance_id: int) -> None:
-        """Stop an instance; its disk is still billed."""
+        """Stop an instance; its disk is still billed. Raises VastError."""
         self._check_ok(self._request("PUT", f"/api/v0/instances/{int(instance_id)}/", {"state": "stopped"}))
 
     # --- SSH keys ------------------------------------------------------------------------------------
 
     def ssh_keys(self) -> list[SshKey]:
-        """Public SSH keys of the account."""
+        """Public SSH keys of the account, without deleted ones. Raises VastError."""
         answer = self._request("GET", "/api/v0/ssh/", missing=True)
         keys = answer.data
         if answer.status == 404:  # the account has no keys
@@ -260,7 +271,10 @@ class VastClient:
         return [key for key in keys if not key.get("deleted_at")]
 
     def add_ssh_key(self, public: str) -> None:
-        """Add a public key to the account, unless it has it; every new instance gets the account's keys."""
+        """Add a public key to the account, unless it has it; every new instance gets the account's keys.
+
+        Raises VastError.
+        """
         wanted = public.split()[:2]  # type and key, without the comment
         if self._has_key(wanted):
             return
@@ -271,7 +285,7 @@ class VastClient:
                 raise
 
     def attach_ssh_key(self, instance_id: int, public: str) -> None:
-        """Add a public key to an existing instance."""
+        """Add a public key to an existing instance. Raises VastError."""
         self._check_ok(self._request("POST", f"/api/v0/instances/{int(instance_id)}/ssh/", {"ssh_key": public.strip()}))
 
     def _has_key(self, wanted: list[str]) -> bool:
@@ -280,17 +294,21 @@ class VastClient:
     # --- requests ------------------------------------------------------------------------------------
 
     def _send(self, method: str, path: str, body: Any = None) -> Answer:
+        """Send a request once, and set the clock by the answer. Raises NotSent or Unanswered."""
         headers = {**_HEADERS, "Authorization": f"Bearer {self._key}"}
         answer = self._transport(method, self.url + path, headers, body, self._timeout_s)
         self.clock.update(answer.headers)
         return answer
 
     def _request(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Answer:
-        """Send a request, with retries. The answer has status 200, or 404 if ``missing``. Raises VastError."""
-        attempt, reason = 0, ""
+        """Send a request, with retries. The answer has status 200, or 404 if ``missing``. Raises VastError.
+
+        After the last try this is the refusal for status 429, and OutOfReach for other passing statuses or no answer.
+        """
+        attempt = 0
         while True:
             attempt += 1
-            answer, pause = None, None
+            answer = None
             try:
                 answer = self._send(method, path, body)
                 if answer.status not in PASSING:
@@ -298,9 +316,11 @@ class VastClient:
                     if answer.status != 200 and not is_missing:
                         self._refuse(answer)
                     return answer
-                pause, reason = self._retry_pause(answer, attempt), f"HTTP {answer.status}"
+                pause = self._retry_pause(answer, attempt)
+                reason = f"HTTP {answer.status}"
             except (NotSent, Unanswered) as error:
-                pause, reason = self._patience.pause(attempt), str(error)
+                pause = self._patience.pause(attempt)
+                reason = str(error)
             if pause is None:
                 if answer is not None and answer.status == 429:
                     self._refuse(answer)
@@ -314,6 +334,7 @@ class VastClient:
         return self._patience.pause(attempt, asked_to_wait(answer.headers))
 
     def _wait_to_retry(self, pause: float, reason: str, path: str) -> None:
+        """Tell the reason, and sleep for ``pause`` seconds."""
         if self._tell:
             self._tell(self._without_key(f"vast.ai, {path.partition('?')[0]}: {reason}; again in {pause:.0f} s"))
         self._sleep(pause)
@@ -328,7 +349,11 @@ class VastClient:
         return rows
 
     def _new_instance_id(self, offer: int, answer: Answer) -> int:
-        """Number of the instance that a create request made. Raises OfferGone, OutcomeUnknown or VastError."""
+        """Number of the instance that a create request made.
+
+        Raises OfferGone; VastError for another refusal (3xx or 4xx, except 408), which rents nothing; OutcomeUnknown
+        for every other answer.
+        """
         instance_id = answer.field("new_contract")
         if answer.status == 200 and answer.field("success") and _is_id(instance_id):
             return int(str(instance_id))
@@ -350,7 +375,7 @@ class VastClient:
         return "no_such" in answer.text_field("error") or "not found" in answer.text_field("msg").lower()
 
     def _refuse(self, answer: Answer) -> NoReturn:
-        """Raise the VastError for an answer with another status than 200."""
+        """Raise the VastError for an answer with another status than 200; the first kind that fits."""
         found = f"{self.url} answered HTTP {answer.status}"
         message = self._without_key(answer.text_field("msg") or answer.text_field("error"))
         if message:
@@ -382,6 +407,7 @@ class VastClient:
         return Problem("vast-unreachable", found, "a connection to vast.ai", do)
 
     def _unknown_outcome(self, offer: int, reason: str) -> Problem:
+        """Problem of a create request of which nobody knows whether it rented something."""
         return Problem(
             "rental-state-unknown",
             f"offer {offer} was requested, but the answer was lost ({self._without_key(reason)}): it may be rented",
@@ -398,7 +424,7 @@ def _is_id(value: object) -> bool:
 
 
 def _reset_of(answer: Answer, now: datetime | None = None) -> str:
-    """Time from which searches are allowed again: from the answer's headers, else the next midnight UTC."""
+    """Time from which searches are allowed again, as text: from the answer's headers, else the next midnight UTC."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     today = now or datetime.now(timezone.utc)
     try:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ClockReading(NamedTuple):
-    """A time (unix seconds) read at ``up`` seconds after the start ``boot`` of this machine, by its monotonic clock."""
+    """A time, and when it was read by this machine's monotonic clock."""
 
-    time: float
-    up: float
-    boot: str
+    time: float  # unix seconds
+    up: float  # seconds from this machine's start to the reading
+    boot: str  # id of that start
 
     def at(self, now: Clocks) -> float | None:
-        """Time on that clock now; None if this machine has restarted since the reading."""
+        """Time on that clock now, unix seconds; None if this machine has restarted since the reading."""
         elapsed = now.up - self.up
         if self.boot != now.boot or elapsed < 0:
             return None
@@ -47,13 +47,13 @@ def clock_reading(headers: Mapping[str, str], now: Clocks) -> ClockReading | Non
 
 
 class Lease(TypedDict):
-    """End of a rental (``ends``, unix seconds) and the reading of its clock; ``sure``: it is the provider's clock."""
+    """End of a rental, and a reading of the clock by which it counts."""
 
-    ends: float
-    time: float
+    ends: float  # unix seconds
+    time: float  # this and the next two: the `ClockReading`
     up: float
     boot: str
-    sure: NotRequired[bool]
+    sure: NotRequired[bool]  # True: it is the provider's clock; missing or False: this machine's
 
 
 class ProviderClock:
@@ -64,7 +64,7 @@ class ProviderClock:
         self._last: ClockReading | None = None
 
     def update(self, headers: Mapping[str, str]) -> None:
-        """Set the clock from the headers of an answer that has just arrived."""
+        """Set the clock from the headers of an answer that has just arrived; without a `Date` it stays as it is."""
         self._last = clock_reading(headers, self._read()) or self._last
 
     def now(self) -> float:
@@ -87,14 +87,16 @@ def ends_at(instance: Instance, deadline: float | None, facts: RentalFacts, anno
     ``deadline`` (of the label) minus ``announced_at`` (time of the ledger line). Both came from one clock, so that the
     difference is right even if that clock was wrong. Returns ``deadline`` if a time is unknown.
     """
-    hours, start, life = facts.get("hours"), instance.get("start_date"), None
+    hours = facts.get("hours")
+    start = instance.get("start_date")
+    rented_s = None
     if isinstance(hours, (int, float)):
-        life = float(hours) * 3600
+        rented_s = float(hours) * 3600
     elif deadline is not None and announced_at is not None:
-        life = deadline - announced_at
-    if life is None or not isinstance(start, (int, float)):
+        rented_s = deadline - announced_at
+    if rented_s is None or not isinstance(start, (int, float)):
         return deadline
-    return float(start) + life
+    return float(start) + rented_s
 
 
 def lease_of(ends: float, clock: ClockReading) -> Lease:
@@ -103,7 +105,10 @@ def lease_of(ends: float, clock: ClockReading) -> Lease:
 
 
 def left_of(lease: Lease, now: Clocks) -> float:
-    """Seconds left of a lease; counted by the wall clock if this machine has restarted since the reading."""
+    """Seconds left of a lease, below 0 once it is over.
+
+    They are counted by the wall clock if this machine has restarted since the reading.
+    """
     moment = ClockReading(lease["time"], lease["up"], lease["boot"]).at(now)
     if moment is None:
         moment = now.wall

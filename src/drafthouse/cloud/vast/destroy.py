@@ -35,26 +35,34 @@ from .ledger import CONSOLE, DESTROYED, GONE, INTENT, NEVER, UNSURE, NotWritten,
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance, Priced
 
-SETTLE_S = 60.0  # age at which a create request without an answer counts as having made no instance
+# Seconds of age at which a create request without an answer counts as having made no instance.
+SETTLE_S = 60.0
 # Seconds after its deadline by which a box has tried several times to destroy and to stop itself.
 OVERDUE_S = 600.0
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 5.0  # between two reads of the list
-# Pauses before each check that a destroyed instance is gone; if it is still there after the last one, it is reported.
+# Pauses between two reads of the list, in seconds; each is twice the one before.
+_FIRST_PAUSE_S = 0.5
+_MAX_PAUSE_S = 5.0
+# Pauses, in seconds, before each check that a destroyed instance is gone; after the last one it is reported.
 _CONFIRM_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
-# Asks whether to destroy a stray: (question, sure) -> yes, no, or None without a user. ``sure`` is True if it has this
-# ledger's mark or the user named it.
+# Asks whether to destroy a stray: (question, sure) -> yes, no, or None without a user. ``sure``: the stray has this
+# ledger's mark, or the user named it.
 Ask = Callable[[str, bool], bool | None]
 
 
 @dataclass
 class Ended:
-    """Labels of ``destroyed`` and ``gone`` rentals; problems of those in another account, and of unwritten lines."""
+    """What became of the rentals that were to end."""
 
     destroyed: list[str] = field(default_factory=list)
+    """Labels of the rentals whose destroy request was accepted."""
     gone: list[str] = field(default_factory=list)
+    """Labels of the rentals whose instance did not exist (any more)."""
     billing: list[Problem] = field(default_factory=list)
+    """Instances that still bill, or may bill."""
     elsewhere: list[Problem] = field(default_factory=list)
+    """Rentals of another account, which this key cannot end."""
     unwritten: list[Problem] = field(default_factory=list)
+    """Ends that could not be written to the ledger."""
     damage: list[Problem] = field(default_factory=list)
     """Damaged lines of the ledger; their rentals were ended only if the account lists them."""
     accepted: list[tuple[Rental, int, str]] = field(default_factory=list)
@@ -83,11 +91,16 @@ def end_rentals(
 
     Raises StillBilling for instances that still bill, that another key rented, or that ``ask`` did not confirm;
     NotWritten if all are destroyed but the ledger cannot be written; VastError if the account's list is incomplete.
+    Without the list, the rentals are destroyed by their numbers before that; with a refused key nothing is tried.
+
+    ``why``: the reason, for the ledger. ``settle_s``: see `SETTLE_S`.
     """
     book = read(ledger)
     wanted = {rental.id: rental for rental in book.rentals.values() if only is None or _names_of(rental) & set(only)}
     ended = Ended(damage=book.damage)
-    ending = _Ending(client, ledger, why, tell, sleep, clock, settle_s, ended)
+    ending = _Ending(
+        client=client, ledger=ledger, why=why, tell=tell, sleep=sleep, clock=clock, settle_s=settle_s, ended=ended
+    )
     # Damaged lines matter if all rentals are to end. ``only`` names some whose lines are intact.
     damage: list[Problem] = []
     if not only:
@@ -98,11 +111,7 @@ def end_rentals(
         raise
     except VastError as error:
         ending.end_without_list(wanted.values())
-        billing = [*ended.billing, *ended.elsewhere]
-        problems = [*error.problems, *billing, *ended.unwritten, *damage]
-        if billing:
-            raise StillBilling(problems) from error
-        raise type(error)(problems) from error
+        raise _error_without_list(error, ended, damage) from error
     found_strays = find_strays(book, instances, client.account, mark_of(ledger))
     if only is not None:
         _check_names(only, wanted, found_strays)
@@ -118,6 +127,15 @@ def end_rentals(
     if ended.unwritten:
         raise NotWritten(ended.unwritten)
     return ended
+
+
+def _error_without_list(error: VastError, ended: Ended, damage: list[Problem]) -> DrafthouseError:
+    """The ``error`` of the list with all problems: StillBilling if something may bill, else of the same class."""
+    billing = [*ended.billing, *ended.elsewhere]
+    kind: type[DrafthouseError] = type(error)
+    if billing:
+        kind = StillBilling
+    return kind([*error.problems, *billing, *ended.unwritten, *damage])
 
 
 def end_duplicates(
@@ -199,6 +217,7 @@ def _age_s(client: VastClient, rental: Rental) -> float:
 
 
 def _may_bill(rental: Rental, error: VastError) -> Problem:
+    """Problem for a rental of which vast.ai did not say whether it exists."""
     return still_billing(rental, f"or may be: {error.problems[0].found}")
 
 
@@ -208,11 +227,11 @@ class _Ending:
 
     client: VastClient
     ledger: Path
-    why: str
-    tell: Callable[[str], None]
+    why: str  # the reason, for the ledger
+    tell: Callable[[str], None]  # prints a line for the user
     sleep: Callable[[float], None]
     clock: Callable[[], float] = time.monotonic
-    settle_s: float = SETTLE_S
+    settle_s: float = SETTLE_S  # age at which a create request without an answer has made no instance
     ended: Ended = field(default_factory=Ended)
 
     def end_rental(self, rental: Rental, instances: list[Instance]) -> list[Instance]:
@@ -275,7 +294,8 @@ class _Ending:
         The ledger gets their end only after this check, so that a run that was killed before is repeated.
         ``record_end`` is False for duplicates, whose rental goes on.
         """
-        pending, doubt = list(self.ended.accepted), ""
+        pending = list(self.ended.accepted)  # those that are not confirmed yet
+        doubt = ""  # why they are not
         for pause in _CONFIRM_PAUSES_S:
             if not pending:
                 break
@@ -285,7 +305,12 @@ class _Ending:
                 listed: set[int] = set()
                 if can_list:
                     listed = {int(instance["id"]) for instance in self.client.instances()}
-                pending = [sent for sent in pending if sent[1] in listed or self.client.instance(sent[1]) is not None]
+                remaining = []
+                for sent in pending:
+                    _, instance_id, _ = sent
+                    if instance_id in listed or self.client.instance(instance_id) is not None:
+                        remaining.append(sent)
+                pending = remaining
                 doubt = "destroyed, but still there"
             except VastError as error:
                 doubt = f"destroyed, but not confirmed: {error.problems[0].found}"
@@ -301,8 +326,12 @@ class _Ending:
     # --- one rental ----------------------------------------------------------------------------------
 
     def destroy(self, rental: Rental, instance: Instance, why: str) -> None:
-        """Destroy an instance of a rental; report it as billing if vast.ai refuses."""
-        instance_id, account = int(instance["id"]), self.client.account
+        """Destroy an instance of a rental; report it as billing if vast.ai refuses.
+
+        An instance that existed counts as ended only after `confirm_gone`.
+        """
+        instance_id = int(instance["id"])
+        account = self.client.account
         if instance_id != rental.instance:
             # It was found by its label: record its number, so that a later run requests this one by number.
             self.record_event(UNSURE, rental, instance=instance_id, account=account)
@@ -342,7 +371,8 @@ class _Ending:
         """Read the list again until it has the instance of an unanswered rental, or the request is old enough."""
         if not _is_unanswered(rental):
             return instances
-        pause, age = 0.0, _age_s(self.client, rental)
+        pause = 0.0
+        age = _age_s(self.client, rental)
         until = self.clock() + self.settle_s - age
         while not instances_of(rental, instances, self.client.account) and (left := until - self.clock()) > 0:
             if not pause:
@@ -353,7 +383,10 @@ class _Ending:
         return instances
 
     def _end_unlisted(self, rental: Rental) -> None:
-        """Destroy an open rental that is not listed, or close it if its number does not exist either."""
+        """Destroy an open rental that is not listed, or close it if its number does not exist either.
+
+        An instance of this number that may be someone else's is reported as billing, and left alone.
+        """
         instance = None
         if rental.instance is not None and rental.account in ("", self.client.account):
             try:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from .instances import host_key_alias
 
-# Time limit of the connection, and of the handshake: a proxy accepts a connection while the box behind it still starts.
+# Time limit of the connection, and again of the handshake, in seconds. The handshake needs one too: a proxy accepts a
+# connection while the box behind it still starts.
 ANSWER_S = 5.0
 # paramiko logs each failed handshake as an error, but here failures are expected.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())

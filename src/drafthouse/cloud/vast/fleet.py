@@ -19,18 +19,19 @@ from .offers import Choice, Limits, country_of, offers_table
 
 @dataclass(frozen=True)
 class Fleet:
-    """Number of boxes and the conditions for all of them together; ``max_total`` in $ per hour."""
+    """Number of boxes and the conditions for all of them together."""
 
     boxes: int = 1
-    max_total: float = math.inf
-    one_country: bool = False
-    all_or_nothing: bool = False
+    max_total: float = math.inf  # $ per hour
+    one_country: bool = False  # all in the same one
+    all_or_nothing: bool = False  # destroy those that run if not all do
 
 
 def plan_fleet(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     """Offers on different machines, the cheapest first; the first ``fleet.boxes`` are to be rented, others are spares.
 
-    ``fitting`` has the suitable offers, the cheapest first. Raises DrafthouseError if the fleet is not possible.
+    ``fitting`` has the suitable offers, the cheapest first. With ``one_country`` all are in the country in which the
+    boxes cost least. Raises DrafthouseError if there are too few machines, or if they cost more than ``max_total``.
     """
     candidate_lists = [_cheapest_per_machine(fitting)]
     if fleet.one_country:
@@ -52,10 +53,12 @@ def plan_fleet(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     candidates = min(sufficient, key=lambda candidates: total_price(candidates[: fleet.boxes]))
     total = total_price(candidates[: fleet.boxes])
     if total > fleet.max_total:
-        affordable = sum(total_price(candidates[: index + 1]) <= fleet.max_total for index in range(fleet.boxes))
+        affordable_boxes = 0
+        while total_price(candidates[: affordable_boxes + 1]) <= fleet.max_total:
+            affordable_boxes += 1
         do = f"MAX_TOTAL={total + 0.005:.2f}"
-        if affordable:
-            do += f", or BOXES={affordable}"
+        if affordable_boxes:
+            do += f", or BOXES={affordable_boxes}"
         raise one_problem(
             "rental-total-exceeded",
             f"the cheapest {fleet.boxes} boxes cost ${total:.3f} an hour",
@@ -73,19 +76,23 @@ def total_price(boxes: Sequence[Choice]) -> float:
 
 def summary(candidates: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
     """Table of the offers from `plan_fleet`, and the assumptions of the estimated cost."""
-    rental, chosen = resolved["rental"], candidates[: fleet.boxes]
+    rental = resolved["rental"]
+    chosen = candidates[: fleet.boxes]
     prices = [choice.price for choice in chosen]
     parts = [math.fsum(map(attrgetter(part), prices)) * limits.hours for part in ("box", "disk", "traffic")]
-    offers, hourly = str(chosen[0].number), ""
+    box, disk, traffic = parts  # $ for all boxes until the deadline
+    offers = str(chosen[0].number)
+    hourly = ""
     if fleet.boxes > 1:
-        offers, hourly = f"the first {fleet.boxes}", f"${total_price(chosen):.3f} an hour, "
+        offers = f"the first {fleet.boxes}"
+        hourly = f"${total_price(chosen):.3f} an hour, "
     return "\n".join(
         [
             offers_table(candidates, fleet.boxes),
             f"disk {rental['disk_gb']} GB (from the plan), download {rental['download_gb']:g} GB, driver"
             f" {rental['driver'] or 'any'} or newer, image {rental['image']}",
             f"estimated for {limits.hours:g} h on {offers}: {hourly}${math.fsum(parts):.2f}"
-            f" (box ${parts[0]:.2f}, disk ${parts[1]:.2f}, traffic ${parts[2]:.2f}); {caps_text(limits, fleet)}",
+            f" (box ${box:.2f}, disk ${disk:.2f}, traffic ${traffic:.2f}); {caps_text(limits, fleet)}",
         ]
     )
 
@@ -103,7 +110,8 @@ def caps_text(limits: Limits, fleet: Fleet) -> str:
 def confirmation(candidates: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
     """Question that the user must confirm before anything is rented."""
     chosen = candidates[: fleet.boxes]
-    hourly, total = total_price(chosen), math.fsum(choice.price.total for choice in chosen)
+    hourly = total_price(chosen)
+    total = math.fsum(choice.price.total for choice in chosen)
     boxes = ", ".join(str(choice.number) for choice in chosen)
     if fleet.boxes > 1:
         boxes = f"{fleet.boxes} boxes ({boxes})"

@@ -24,7 +24,7 @@ from ...core.errors import one_problem
 
 # Limit for an answer, in bytes; a search result of 64 offers has about 200 KB.
 _MAX_BYTES = 32 << 20
-# Errors after which the request cannot have reached the server.
+# Errors after which the request cannot have reached the server: by class, and by number.
 _NEVER_SENT = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
 _NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL})
 
@@ -43,7 +43,7 @@ class Answer:
 
     status: int
     headers: Mapping[str, str]
-    text: str
+    text: str  # the body
 
     @property
     def data(self) -> Any:
@@ -101,10 +101,11 @@ def is_private(host: str) -> bool:
         return False
 
 
-def _split(url: str) -> SplitResult:  # all parts are empty for a malformed URL
+def _split(url: str) -> SplitResult:
+    """Parts of a URL; all are empty for a malformed one."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        _ = parts.port  # raises ValueError for a malformed port
     except ValueError:
         return urlsplit("")
     return parts
@@ -119,7 +120,11 @@ def opener_for(url: str) -> urllib.request.OpenerDirector:
 
 
 def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, timeout_s: float = 30.0) -> Answer:
-    """Send a request and return the answer, whatever its status. Raises NotSent or Unanswered, without headers."""
+    """Send a request and return the answer, whatever its status.
+
+    ``body``: a JSON value; None sends none. ``timeout_s``: of the connection and of each read; the whole request may
+    take twice as long. Raises NotSent or Unanswered, whose texts hold no headers, so no key.
+    """
     if urlsplit(url).scheme not in ("http", "https"):
         raise NotSent("an address that is not http(s)")
     request = urllib.request.Request(url, None, dict(headers), method=method)  # noqa: S310 (checked above)
@@ -128,6 +133,7 @@ def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, ti
         request.add_header("Content-Type", "application/json")
 
     def ask() -> Answer:
+        """Send it; urllib raises an answer with an error status as an exception."""
         try:
             with opener_for(url).open(request, timeout=timeout_s) as answer:
                 return _read(answer, answer.status)
@@ -150,7 +156,8 @@ def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, ti
         raise Unanswered(_one_line(error)) from None
 
 
-def _read(answer: Any, status: int) -> Answer:  # raises Unanswered for an incomplete answer
+def _read(answer: Any, status: int) -> Answer:
+    """Read the body of an answer. Raises Unanswered if it is incomplete, or longer than the limit."""
     try:
         raw = answer.read(_MAX_BYTES)
         if missing_bytes := answer.length:

@@ -35,36 +35,36 @@ class HostVariables(TypedDict, total=False):
     """
 
     ansible_user: str
-    ansible_host: str
+    ansible_host: str  # for SSH, as the next two
     ansible_port: int
     ansible_ssh_common_args: str
-    drafthouse_instance: int
+    drafthouse_instance: int  # its number
     drafthouse_label: str
-    drafthouse_deadline: int | None
-    drafthouse_vast_url: str
-    drafthouse_vast_key_env: str
-    drafthouse_is_vm: bool
+    drafthouse_deadline: int | None  # unix seconds, in the label
+    drafthouse_vast_url: str  # of the API
+    drafthouse_vast_key_env: str  # name of the variable with the account's key; set by the inventory plugin
+    drafthouse_is_vm: bool  # a virtual machine, not a container
     drafthouse_price_per_hour: float | None
-    drafthouse_currency: str
-    drafthouse_api_address: str
+    drafthouse_currency: str  # of that price
+    drafthouse_api_address: str  # at which the served API is reached from outside, as the next
     drafthouse_api_port: int
-    drafthouse_lease: Lease
-    vast_account: str
+    drafthouse_lease: Lease  # set by the inventory plugin
+    vast_account: str  # as in the ledger
     vast_label: str
     vast_status: str
     vast_status_message: str
     vast_gpu_name: str
     vast_num_gpus: int | None
-    vast_gpu_memory_gb: float | None
+    vast_gpu_memory_gb: float | None  # of one GPU
     vast_driver: str
-    vast_cuda_max_good: float | None
+    vast_cuda_max_good: float | None  # the newest CUDA version that the driver supports
     vast_disk_gb: float | None
-    vast_down_cost_per_gb: float | None
+    vast_down_cost_per_gb: float | None  # $, as the next
     vast_up_cost_per_gb: float | None
-    vast_machine: int | None
-    vast_geolocation: str
+    vast_machine: int | None  # its id
+    vast_geolocation: str  # such as "Sweden, SE"
     vast_image: str
-    vast_ports: dict[str, int]
+    vast_ports: dict[str, int]  # port of the container, such as "8000/tcp" -> external port
 
 
 def host_of(
@@ -77,8 +77,8 @@ def host_of(
 ) -> HostVariables:
     """Ansible variables of an instance; without ``ansible_host`` if it has no SSH address yet.
 
-    ``known_hosts`` is a file of the controller with host keys by instance number, not by address: the next instance at
-    the same address and port is another machine.
+    The API is at the first of ``api_ports`` that is mapped. ``known_hosts`` is a file of the controller with host keys
+    by instance number, not by address: the next instance at the same address and port is another machine.
     """
     instance_id = int(instance["id"])
     label = _text(instance.get("label"))
@@ -135,7 +135,8 @@ def ssh_address(instance: Instance) -> tuple[str, int] | None:
     ports = outer_ports(instance)
     if "22/tcp" in ports:
         return ports["22/tcp"]
-    address, port = _address(instance.get("ssh_host")), _port(instance.get("ssh_port"))
+    address = _address(instance.get("ssh_host"))
+    port = _port(instance.get("ssh_port"))
     if address is None or port is None or is_vm(instance):
         return None
     # For a container with Jupyter the proxy has two ports, the second for SSH (vastai 1.9.1, cli/commands/misc.py).
@@ -144,7 +145,8 @@ def ssh_address(instance: Instance) -> tuple[str, int] | None:
 
 def outer_ports(instance: Instance) -> dict[str, tuple[str, int]]:
     """External (address, port) of each port of the container, such as ``8000/tcp``; {} until the API has them."""
-    address, ports = _address(instance.get("public_ipaddr")), instance.get("ports")
+    address = _address(instance.get("public_ipaddr"))
+    ports = instance.get("ports")
     if isinstance(ports, str):
         ports = _json(ports)
     if address is None or not isinstance(ports, Mapping):
@@ -181,6 +183,7 @@ def host_key_alias(instance_id: int) -> str:
 
 
 def _ssh_arguments(instance_id: int, known_hosts: str) -> str:
+    """Options of ssh: the first host key of an instance is stored in ``known_hosts``, another one is refused later."""
     # ssh expands % in this option, and splits it at blanks unless it is quoted.
     file = known_hosts.replace("%", "%%")
     options = (
@@ -206,7 +209,8 @@ def _port(value: object) -> int | None:
     return port
 
 
-def _integer(value: object) -> int | None:  # None if it is not a number
+def _integer(value: object) -> int | None:
+    """Integer of a number, whose fraction is cut off, or of a text with an integer; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -215,7 +219,8 @@ def _integer(value: object) -> int | None:  # None if it is not a number
         return None
 
 
-def _rounded(value: object, digits: int, per: float = 1) -> float | None:  # value / per; None if not a number
+def _rounded(value: object, digits: int, per: float = 1) -> float | None:
+    """Rounded quotient of a number (or of its text) and ``per``; None if it is not a number, or out of range."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

@@ -34,21 +34,30 @@ from ...core.locks import take_lock
 if TYPE_CHECKING:
     from typing import NotRequired
 
-FILE = "ledger.jsonl"
-CONSOLE = "https://cloud.vast.ai/instances/"
+FILE = "ledger.jsonl"  # in the folder of `local_state.state_folder`
+CONSOLE = "https://cloud.vast.ai/instances/"  # where a user sees and ends what bills
 # The ledger's mark of 6 characters and 10 random ones; ids of earlier versions have no mark.
 _ID = r"(?:[0-9a-f]{6})?[0-9a-z]{10}"
 _MAX_TIME = 1e12  # seconds since 1970; a larger time is damage
 LABEL = re.compile(rf"drafthouse-({_ID})-(\d{{9,11}})")
-# The events. A rental may bill until one of ENDED. UNSURE: a request's effect is unknown. GONE: no longer there.
-INTENT, CREATED, RUNNING, UNSURE = "intent", "created", "running", "unsure"
-REFUSED, DESTROYED, GONE, NEVER = "refused", "destroyed", "gone", "never-made"
+# The events, in the usual order. A rental may bill until one of ENDED.
+INTENT = "intent"  # a create request will be sent
+CREATED = "created"  # its answer named the instance, or the label was found
+RUNNING = "running"  # the box can be reached
+UNSURE = "unsure"  # the effect of a request is unknown
+REFUSED = "refused"  # the create request was refused
+DESTROYED = "destroyed"
+GONE = "gone"  # the instance was no longer there
+NEVER = "never-made"  # there is no instance: no request was sent, or one that was never answered made none
 ENDED = frozenset({REFUSED, DESTROYED, GONE, NEVER})
 EVENTS = frozenset({INTENT, CREATED, RUNNING, UNSURE}) | ENDED
-# A string inside a record cannot contain these characters, because JSON escapes quotes.
+# The begin of a record. A string inside a record cannot contain these characters, because JSON escapes quotes.
 _RECORD_START = re.compile(rb'\{"(?:sum|time)": ')
+# The checksum at the begin of a record that has one.
 _SEALED = re.compile(r'\{"sum": "([0-9a-f]{16})", ')
-_RECORD_STARTS = ('{"sum": "', '{"time": ')
+# The first characters of a record with a checksum, and without.
+_SEALED_BEGIN = '{"sum": "'
+_UNSEALED_BEGIN = '{"time": '
 # `record` appends this to a line that was cut off, before it starts the next one.
 _CUT_OFF = " (cut off)"
 
@@ -60,17 +69,17 @@ class NotWritten(DrafthouseError):
 class RentalFacts(TypedDict, total=False):
     """Further fields of an event. They are read from a file, so their types are checked before use."""
 
-    deadline: object
-    hours: object
-    asked_at: object
-    account: object
+    deadline: object  # unix seconds
+    hours: object  # of the rental
+    asked_at: object  # time of the create request by the provider's clock, unix seconds
+    account: object  # `VastClient.account`
     profile: object
-    offer: object
-    price_per_hour: object
-    cap: object
+    offer: object  # its number
+    price_per_hour: object  # $, with disk and traffic
+    cap: object  # of the price, $ per hour
     disk_gb: object
-    gpu: object
-    why: object
+    gpu: object  # its name
+    why: object  # reason of an end or a refusal
 
 
 class _Line(RentalFacts):
@@ -84,17 +93,14 @@ class _Line(RentalFacts):
 
 @dataclass(frozen=True)
 class Rental:
-    """One rental as the ledger describes it. ``instance`` is the instance's number, None until the answer is known.
-
-    ``begun`` is the time of its first line (unix seconds). If it is damaged, ``deadline`` may be 0 and ``account`` ''.
-    """
+    """One rental as the ledger describes it."""
 
     id: str
-    deadline: int
-    account: str
-    begun: float
-    state: str = INTENT
-    instance: int | None = None
+    deadline: int  # unix seconds; 0 if the first line is damaged
+    account: str  # `VastClient.account`; '' if the first line is damaged
+    begun: float  # time of the first line that is intact, unix seconds
+    state: str = INTENT  # the last event
+    instance: int | None = None  # its number; None until the answer is known
     sealed: bool = True
     """True if the line that has the instance's number has a checksum."""
     is_marked: bool = True
@@ -222,8 +228,12 @@ def has_mark(rental_id: str, mark: str) -> bool:
 
 
 def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
-    """Parse a record and apply it to the rentals in ``by_id``; return its fault, or '' if it is intact."""
-    sealed, body = _SEALED.match(text), text
+    """Parse a record and apply it to the rentals in ``by_id``; return its fault, or '' if it is intact.
+
+    '' too for no text, and for a record that was cut off: neither counts as written. ``is_last``: the file ends here.
+    """
+    sealed = _SEALED.match(text)
+    body = text
     if sealed:
         body = "{" + text[sealed.end() :]
     try:
@@ -234,7 +244,7 @@ def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
         return "its checksum does not match" if sealed else "not a record"
     if sealed and _sum(body[:end]) != sealed[1]:
         return "its checksum does not match"
-    if not _is_valid_event(line) or not (sealed or text.startswith(_RECORD_STARTS[1])):
+    if not _is_valid_event(line) or not (sealed or text.startswith(_UNSEALED_BEGIN)):
         return "not a record"
     _apply(line, by_id, sealed=bool(sealed))
     if body[end:] not in ("", "\r", _CUT_OFF):
@@ -246,7 +256,7 @@ def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
 def _is_cut_off(text: str, *, is_last: bool) -> bool:
     """True for the first part of a record at the end of the file, or one that `record` marked as cut off."""
     part = text.removesuffix(_CUT_OFF)
-    is_start = any(part.startswith(start[: len(part)]) for start in _RECORD_STARTS)
+    is_start = any(part.startswith(start[: len(part)]) for start in (_SEALED_BEGIN, _UNSEALED_BEGIN))
     return (is_last or part != text) and is_start and text.isascii() and text.isprintable()
 
 
@@ -254,7 +264,8 @@ def _is_valid_event(line: object) -> bool:
     """True if the parsed JSON has a known event and fields of the right types."""
     if not isinstance(line, dict) or not isinstance(line.get("event"), str) or line["event"] not in EVENTS:
         return False
-    event_time, instance = line.get("time"), line.get("instance")
+    event_time = line.get("time")
+    instance = line.get("instance")
     # Compare before any conversion to float, which fails for a very large integer.
     has_time = isinstance(event_time, (int, float)) and not isinstance(event_time, bool) and abs(event_time) < _MAX_TIME
     has_instance = instance is None or (isinstance(instance, int) and not isinstance(instance, bool))
@@ -274,10 +285,11 @@ def _apply(line: _Line, by_id: dict[str, Rental], *, sealed: bool) -> None:
     facts = cast("RentalFacts", other_fields)
     rental = by_id.get(line["id"])
     if rental is None or line["event"] == INTENT:
-        deadline, account = facts.get("deadline"), str(facts.get("account") or "")
+        deadline = facts.get("deadline")
+        account = str(facts.get("account") or "")
         if not isinstance(deadline, int):
             deadline = 0
-        rental = Rental(line["id"], deadline, account, float(line["time"]))
+        rental = Rental(line["id"], deadline, account, begun=float(line["time"]))
     instance = line.get("instance")
     if instance is not None:
         rental = replace(rental, instance=instance, sealed=sealed)
@@ -285,6 +297,7 @@ def _apply(line: _Line, by_id: dict[str, Rental], *, sealed: bool) -> None:
 
 
 def _damaged(path: Path, number: int, why: str) -> Problem:
+    """Problem for a damaged line."""
     return Problem(
         "ledger-damaged",
         f"line {number} of the ledger is damaged ({why})",

@@ -19,14 +19,11 @@ if TYPE_CHECKING:
 
 
 class Listing(NamedTuple):
-    """The table of this ledger's instances, and notes about everything else that was found.
+    """The table of this ledger's instances, and notes about everything else that was found."""
 
-    Each of ``rows`` has the columns `destroy.LIST_NAMES`. ``is_unexpected``: something bills that nobody expects.
-    """
-
-    rows: list[list[str]]
-    notes: list[str]
-    is_unexpected: bool
+    rows: list[list[str]]  # with the columns `destroy.LIST_NAMES`
+    notes: list[str]  # lines for the user
+    is_unexpected: bool  # something bills that nobody expects
 
 
 def list_rentals(client: VastClient, ledger: Path) -> Listing:
@@ -39,11 +36,12 @@ def list_rentals(client: VastClient, ledger: Path) -> Listing:
     for rental in rentals.values():
         for instance in instances_of(rental, instances, client.account):
             rental_by_id[int(instance["id"])] = rental
-    rows, notes = [], []
+    rows = []
+    notes = []
     for instance in instances:
         if listed_rental := rental_by_id.get(int(instance["id"])):
             rows.append(_row(instance, listed_rental, now))
-            notes.append(_overdue_note(instance, listed_rental, now))
+            notes.append(_overdue_note(instance, listed_rental, now))  # '' for most; left out at the end
     notes += [stray.text for stray in comparison.strays if stray.origin != OTHER_LEDGER]
     for problem in (*comparison.duplicates, *comparison.reappeared, *comparison.unlisted, *comparison.closed):
         notes.append(f"{problem.where}: {problem.found}; {problem.do}")
@@ -59,7 +57,8 @@ def list_rentals(client: VastClient, ledger: Path) -> Listing:
 def _foreign_notes(instances: Collection[Instance], by_id: Mapping[int, Rental], comparison: Compared) -> list[str]:
     """Notes about instances that this ledger lacks; ``by_id``: its rentals, by instance number."""
     noted = {stray.number for stray in comparison.strays if stray.origin != OTHER_LEDGER}
-    other_clones, without_label = [], 0
+    other_clones = []  # their instance numbers
+    without_label = 0
     for instance in instances:
         instance_id = int(instance["id"])
         if instance_id in by_id or instance_id in noted:
@@ -76,11 +75,14 @@ def _foreign_notes(instances: Collection[Instance], by_id: Mapping[int, Rental],
     return notes
 
 
-def _row(instance: Instance, rental: Rental, now: float) -> list[str]:  # of the table, see `Listing`
+def _row(instance: Instance, rental: Rental, now: float) -> list[str]:
+    """Row of the table in `Listing`; ``now``: the provider's time, unix seconds."""
     started = instance.get("start_date")
     if not isinstance(started, (int, float)):
         started = rental.begun
-    hours, price, due = max(0.0, now - started) / 3600, hourly_cost(instance), due_at(instance, rental)
+    hours = max(0.0, now - started) / 3600
+    price = hourly_cost(instance)
+    due = due_at(instance, rental)
     late = " passed" if due <= now else ""
     return [
         str(instance["id"]),
@@ -103,7 +105,8 @@ def due_at(instance: Instance, rental: Rental) -> float:
 
 def _overdue_note(instance: Instance, rental: Rental, now: float) -> str:
     """Note about an instance that did not end at its deadline; '' for any other."""
-    late_s, instance_id = now - due_at(instance, rental), instance["id"]
+    instance_id = instance["id"]
+    late_s = now - due_at(instance, rental)
     if late_s < OVERDUE_S:
         return ""
     status = instance.get("actual_status") or "being created"
@@ -113,7 +116,10 @@ def _overdue_note(instance: Instance, rental: Rental, now: float) -> str:
 
 
 def hourly_cost(instance: Instance) -> float:
-    """Current cost of an instance in $ per hour, without traffic; a stopped instance still costs its disk."""
+    """Current cost of an instance in $ per hour, without traffic; a stopped instance still costs its disk.
+
+    0 if the answer has no such price.
+    """
     price = instance.get("dph_total")
     if instance.get("actual_status") in ("stopped", "exited"):
         price = instance.get("storage_total_cost")

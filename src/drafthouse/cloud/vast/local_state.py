@@ -18,13 +18,16 @@ from pathlib import Path
 from ...core.errors import one_problem
 from ...core.places import STATE
 
-_KEY_LENGTH = 40
-_SHORTEST_KEY = 16
+_KEY_LENGTH = 40  # characters of a new key
+_SHORTEST_KEY = 16  # characters; a shorter key in the file is refused
 _KEY_CHARACTERS = string.ascii_letters + string.digits
 
 
 def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -> Path:
-    """Return the folder; create it if it does not exist, and close it to other users. Raises DrafthouseError."""
+    """Return the folder; create it if it does not exist, and close it to other users. Raises DrafthouseError.
+
+    ``environ``: None for this process's. ``root``: the folder that has ``rentals/``.
+    """
     if environ is None:
         environ = os.environ
     named = environ.get("DRAFTHOUSE_STATE")
@@ -50,7 +53,7 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -
 def kept_key(profile: str, folder: Path | None = None) -> str:
     """API key of a profile's rented servers, created at the first call. Raises DrafthouseError.
 
-    Processes that call this at the same time get the same key.
+    ``folder``: None for `state_folder`. Processes that call this at the same time get the same key.
     """
     file = key_file(profile, folder)
     try:
@@ -84,7 +87,7 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
 
 
 def key_file(profile: str, folder: Path | None = None) -> Path:
-    """File that keeps the API key of a profile."""
+    """File that keeps the API key of a profile; characters that do not fit into a file name become '_'."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", profile).lstrip(".") or "_"
     return (folder or state_folder()) / "keys" / name
 

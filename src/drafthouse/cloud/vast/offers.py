@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Query = dict[str, str | int | Mapping[str, bool | float | Sequence[str]] | Sequence[Sequence[str]]]
 
 HOURS_PER_MONTH = 720
-# The API never returns more offers for one search.
+# Offers of one search; the API never returns more.
 MOST_OFFERS = 64
 HEAD = ("offer", "GPU", "where", "$/h all in", "box", "disk", "traffic", "total $", "Mbit/s", "reliable", "driver")
 _SHOWN_ROWS = 10
@@ -55,12 +55,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Price:
-    """Parts of the hourly price in $, and the rental's ``hours``."""
+    """Price of a rental; the head of this file explains the parts."""
 
-    box: float
+    box: float  # $ per hour, as the next two
     disk: float
-    traffic: float
-    hours: float
+    traffic: float  # for the downloads, spread over the rental
+    hours: float  # of the rental
 
     @property
     def hour(self) -> float:
@@ -189,7 +189,8 @@ def reasons_against(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> 
     for key, value in minimums.items():
         if _figure(offer, key) < value:
             reasons.append(f"{key} {offer.get(key)}, not {value:g}")
-    driver, country = offer.get("driver_version"), offer.get("geolocation") or "an unknown place"
+    driver = offer.get("driver_version")
+    country = offer.get("geolocation") or "an unknown place"
     faults = {
         f"reliability below {limits.reliability:g}": _reliability(offer) < limits.reliability,
         f"driver {driver}, not {rental['driver']}": bool(rental["driver"])
@@ -232,7 +233,11 @@ def suitable_offers(offers: Iterable[Offer], resolved: ResolvedProfile, limits: 
 
 
 def no_offer_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
-    """Error if no offer is suitable: it names the price of the cheapest one, or what the offers lack."""
+    """Error if no offer is suitable.
+
+    It names the price of the cheapest offer that fits but for its price; without one, what the offers lack; without
+    any offer, that there is none.
+    """
     rental = resolved["rental"]
     needed = (
         f"{rental['devices']} x {' or '.join(rental['vast_names'])}, {rental['disk_gb']} GB of disk, driver"
@@ -246,7 +251,8 @@ def no_offer_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Li
     too_dear: list[float] = []
     lacks: set[str] = set()
     for offer in offers:
-        reasons, price = reasons_against(offer, resolved, limits), full_price(offer, rental, limits.hours).hour
+        reasons = reasons_against(offer, resolved, limits)
+        price = full_price(offer, rental, limits.hours).hour
         lacks.update(reasons)
         # The price is the only reason, so a higher cap would accept the offer.
         if len(reasons) == 1 and price > limits.max_price:
@@ -271,7 +277,8 @@ def offers_table(fitting: Sequence[Choice], boxes: int = 1) -> str:
 
 def _row(choice: Choice) -> list[str]:
     """Row of `offers_table`, with the columns HEAD."""
-    offer, price = choice.offer, choice.price
+    offer = choice.offer
+    price = choice.price
     gpu = f"{offer.get('num_gpus')} x {offer.get('gpu_name')}"
     money = [f"{value:.3f}" for value in (price.hour, price.box, price.disk, price.traffic)]
     return [

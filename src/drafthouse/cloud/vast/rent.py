@@ -36,10 +36,10 @@ class LeftBilling(StillBilling):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The running boxes; ``short`` is the error to report if they are fewer than requested."""
+    """The running boxes of a run."""
 
     boxes: list[Rented]
-    short: DrafthouseError | None = None
+    short: DrafthouseError | None = None  # to report: fewer boxes than requested, or something else that still bills
 
 
 def rent(
@@ -52,7 +52,8 @@ def rent(
 ) -> Outcome | None:
     """Rent the boxes of ``fleet`` (default: one) and wait until they run; None if the user does not confirm.
 
-    Raises DrafthouseError if no offer is suitable or no box started; its problems name what still bills.
+    ``public_key``: the user's SSH key, for the account and the boxes. Raises DrafthouseError if no offer is suitable or
+    no box started; its problems name what still bills.
     """
     fleet = fleet or Fleet()
     candidates = offers_to_rent(setup, resolved, limits, fleet)
@@ -61,7 +62,11 @@ def rent(
     if not setup.ask(confirmation(candidates, limits, fleet)):
         return None
     setup.client.add_ssh_key(public_key)
-    return _Renting(setup, resolved, limits, public_key, waits or Waits(), fleet, candidates).run()
+    renting = _Renting(
+        setup=setup, resolved=resolved, limits=limits, public_key=public_key, waits=waits or Waits(), fleet=fleet,
+        candidates=candidates,
+    )  # fmt: skip
+    return renting.run()
 
 
 def offers_to_rent(setup: RentSetup, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> list[Choice]:
@@ -95,14 +100,19 @@ class _Renting:
         fleet: Fleet,
         candidates: Sequence[Choice],
     ) -> None:
-        self.setup, self.resolved, self.limits, self.waits, self.fleet = setup, resolved, limits, waits, fleet
+        self.setup = setup
+        self.resolved = resolved
+        self.limits = limits
+        self.waits = waits
+        self.fleet = fleet
         self.public_key = public_key
-        self.candidates = list(candidates)
+        self.candidates = list(candidates)  # offers that were not tried yet, the cheapest first
         self.live: list[Attempt] = []  # those that wait or run
         self.rejections: list[str] = []  # why offers did not become boxes (NotThisOne); the next offer is tried
         self.errors: list[DrafthouseError] = []  # all other errors; no further boxes are requested after one
 
     def run(self) -> Outcome:
+        """Request and check in turns. Any error, Ctrl-C included, destroys what may exist before it is raised."""
         try:
             while True:
                 self._request_boxes()
@@ -121,11 +131,10 @@ class _Renting:
         return [attempt for attempt in self.live if attempt.may_exist]
 
     def _running_boxes(self) -> list[Rented]:
-        """Boxes that run."""
         return [attempt.box for attempt in self.live if attempt.box is not None]
 
     def _request_boxes(self) -> None:
-        """Request boxes until there are enough, or no offer is left within the price caps."""
+        """Request boxes until there are enough, the tries are used up, or no offer is left within the price caps."""
         while len(self.live) < self.fleet.boxes and not self.errors:
             if len(self.rejections) >= self.waits.tries * self.fleet.boxes:
                 return
@@ -134,7 +143,10 @@ class _Renting:
             if choice is None:
                 return
             self.candidates.remove(choice)
-            attempt = Attempt(self.setup, self.resolved, self.limits, self.public_key, self.waits, choice, self._budget)
+            attempt = Attempt(
+                setup=self.setup, resolved=self.resolved, limits=self.limits, public_key=self.public_key,
+                waits=self.waits, choice=choice, budget=self._budget,
+            )  # fmt: skip
             self.live.append(attempt)
             try:
                 attempt.request()
@@ -165,7 +177,10 @@ class _Renting:
             self.setup.sleep(min(attempt.pause_s for attempt in waiting))
 
     def _drop(self, failed: Attempt, error: NotThisOne | DrafthouseError) -> None:
-        """Destroy what a failed attempt may have rented. Another offer is tried only after NotThisOne."""
+        """Destroy what a failed attempt may have rented. Another offer is tried only after NotThisOne.
+
+        If it cannot be destroyed, that error counts instead of the attempt's own.
+        """
         if failed.may_exist:
             try:
                 self._end_attempts([failed], error)
@@ -184,7 +199,8 @@ class _Renting:
 
     def _outcome(self) -> Outcome:
         """Outcome of the run. Raises DrafthouseError if no box runs, or one is missing and all are required."""
-        fleet, boxes = self.fleet, self._running_boxes()
+        fleet = self.fleet
+        boxes = self._running_boxes()
         duplicates = self._end_duplicates()
         if len(boxes) == fleet.boxes and not duplicates:
             return Outcome(boxes)
@@ -192,7 +208,8 @@ class _Renting:
             return Outcome(boxes, StillBilling(duplicates))
         short = self._shortage(boxes)
         if fleet.all_or_nothing or not boxes:
-            live, self.live = self.live, []
+            live = self.live
+            self.live = []  # so that `run` does not end them again after the error below
             if live:
                 self._end_attempts(live, short)
             raise short
@@ -209,7 +226,11 @@ class _Renting:
             return []
 
     def _shortage(self, boxes: Sequence[Rented]) -> DrafthouseError:
-        """Error that explains why fewer boxes run than requested."""
+        """Error that explains why fewer boxes run than requested.
+
+        For a fleet of which some boxes run, or that is `all_or_nothing`, the numbers come first. Else it is the only
+        error, all errors in one, or (without any) that no offer became a box.
+        """
         problems: list[Problem] = []
         for error in self.errors:
             problems += error.problems
@@ -252,8 +273,13 @@ class _Renting:
         if interruption is not None and not isinstance(error, KeyboardInterrupt):
             raise interruption
 
-    def _destroy(self, attempts: Sequence[Attempt], error: BaseException) -> None:  # ``error`` is the reason
-        setup, why = self.setup, type(error).__name__
+    def _destroy(self, attempts: Sequence[Attempt], error: BaseException) -> None:
+        """Destroy the instances of the attempts; ``error`` is the reason, and comes first in an error about the rest.
+
+        Raises StillBilling, or NotWritten if only the ledger fails.
+        """
+        setup = self.setup
+        why = type(error).__name__
         if isinstance(error, NotThisOne):
             why = str(error)
         elif isinstance(error, DrafthouseError):

@@ -25,11 +25,11 @@ from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance
 
-POLICIES = ("always", "on-success", "never")
+POLICIES = ("always", "on-success", "never")  # when the boxes are destroyed; success: exit status 0
 # Environment variable with the file in which the playbook lists its hosts (the callback `drafthouse.core.house`).
 RUN_FILE = "DRAFTHOUSE_RUN_FILE"
-# Seconds during which failed destroy requests are retried, and the pause between them.
-PATIENCE_S, RETRY_S = 600.0, 20.0
+PATIENCE_S = 600.0  # seconds during which failed destroy requests are retried
+RETRY_S = 20.0  # seconds between two of them
 _ENDING_WARNING = "ending the boxes; another Ctrl-C leaves them as they are, billing"
 
 
@@ -39,7 +39,7 @@ class RunSetup:
 
     client: VastClient
     ledger: Path
-    tell: Tell = print
+    tell: Tell = print  # prints a line for the user
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     patience_s: float = PATIENCE_S  # for which failed destroy requests are retried
@@ -55,7 +55,8 @@ def run_then_destroy(
 ) -> int:
     """Run ``command``, apply ``policy`` to the instances it worked on, and return the command's exit status.
 
-    ``hosts`` returns the numbers of these instances, None for all rentals of the ledger. Raises DrafthouseError.
+    ``hosts`` returns the numbers of these instances, None for all rentals of the ledger; it is called once the command
+    has ended. Raises DrafthouseError.
     """
     stop = Stop(tell=setup.tell, warning=_ENDING_WARNING)
     with stop.handling_signals():
@@ -109,7 +110,8 @@ def _after(status: int, policy: str, setup: RunSetup, hosts: Collection[str] | N
 
 def _worked_on(setup: RunSetup, hosts: Collection[str] | None) -> list[Rental]:
     """Open rentals that the run worked on; a rental without a number is found by its label, as in the inventory."""
-    rented, unanswered = list[Rental](), list[Rental]()
+    rented: list[Rental] = []
+    unanswered: list[Rental] = []
     for rental in rentals(setup.ledger).values():
         if rental.is_open and (hosts is None or str(rental.instance) in hosts):
             rented.append(rental)
@@ -123,7 +125,10 @@ def _worked_on(setup: RunSetup, hosts: Collection[str] | None) -> list[Rental]:
 
 
 def _unexpected_billing(setup: RunSetup, hosts: Collection[str] | None) -> list[Problem]:
-    """Problems of instances that the ledger lacks or has as ended, but that the run may have worked on."""
+    """Problems of instances that the ledger lacks or has as ended, but that the run may have worked on.
+
+    With ``hosts`` None, everything that bills unexpectedly.
+    """
     try:
         comparison = compare_with_account(setup.client, setup.ledger)
     except VastError as error:
@@ -135,6 +140,7 @@ def _unexpected_billing(setup: RunSetup, hosts: Collection[str] | None) -> list[
 
 
 def _not_compared(why: str) -> Problem:
+    """Problem if the ledger could not be compared with the account."""
     return Problem(
         "rental-state-unknown",
         f"it is unknown what else is billing: {why}",
@@ -156,7 +162,10 @@ def kept_lines(rented: Collection[Rental], policy: str) -> list[str]:
 
 
 def _destroy_with_retries(rented: Sequence[Rental], setup: RunSetup) -> None:
-    """Destroy the rentals; retry for ``patience_s`` seconds while vast.ai fails. Raises StillBilling."""
+    """Destroy the rentals; retry for ``patience_s`` seconds while vast.ai fails or an instance does not end.
+
+    Raises StillBilling, at once if the key is refused, only another account's instances are left, or after Ctrl-C.
+    """
     until = setup.clock() + setup.patience_s
     try:
         while True:
@@ -171,7 +180,7 @@ def _destroy_with_retries(rented: Sequence[Rental], setup: RunSetup) -> None:
                     raise StillBilling([*problem.problems, by_the_ledger(setup.ledger, rented)]) from None
             except StillBilling as error:
                 # A retry does not help with instances of another account.
-                if not any("is still billing" in rental.found for rental in error.problems):
+                if not any("is still billing" in reported.found for reported in error.problems):
                     raise
                 problem = error
             if setup.clock() >= until:
@@ -184,9 +193,10 @@ def _destroy_with_retries(rented: Sequence[Rental], setup: RunSetup) -> None:
 
 def by_the_ledger(ledger: Path, rented: Collection[Rental]) -> Problem:
     """Problem that lists the rentals that are open in the ledger, for use if the account cannot be read."""
-    by_id, billing = rentals(ledger), []
-    for target in rented:
-        rental = by_id.get(target.id)
+    by_id = rentals(ledger)
+    billing = []
+    for rented_box in rented:
+        rental = by_id.get(rented_box.id)  # as the ledger has it now
         if rental and rental.is_open:
             price = rental.facts.get("price_per_hour", "?")
             billing.append(f"{rental.instance or rental.label} (${price} an hour)")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ...addons.monitoring_ready import wait_for_monitoring
 from ...addons.watchdog.journal import FOLDER as WATCHDOG
 from ...addons.watchdog.journal import STATE
-from ...addons.watchdog.switch import is_held, is_measured
+from ...addons.watchdog.switch import is_box_locked, is_held
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
 from ...host.box_facts import read_box
@@ -345,7 +345,7 @@ def _firewall(order: DoctorOrder, wanted: bool) -> FirewallFacts:
 def _server(order: DoctorOrder, options: Options, facts: DoctorFacts) -> DoctorFacts:
     """The facts of the part `server`. During a measurement or change no request is sent that could disturb it."""
     key_facts, key = read_served_key(order)
-    if is_measured(Path(order["site"]["home"])):
+    if is_box_locked(Path(order["site"]["home"])):
         return {"measured": True, "key": key_facts}
     served = _served(order, facts)
     runtime = runtime_of(order["site"]["runtime"], order["site"]["home"])

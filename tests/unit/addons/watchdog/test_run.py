@@ -28,7 +28,7 @@ from drafthouse.addons.watchdog.journal import (
     write_state,
 )
 from drafthouse.addons.watchdog.run import Watchdog
-from drafthouse.addons.watchdog.switch import CLOSED, OPEN, Door, is_measured
+from drafthouse.addons.watchdog.switch import CLOSED_MARKER, OPEN_LINK, Door, is_box_locked
 from drafthouse.analysis.break_even import Point
 from drafthouse.bench.foreign_traffic import parse_traffic
 from drafthouse.bench.spec_metrics import parse_counters, unreadable
@@ -248,7 +248,7 @@ def test_with_a_door_it_is_closed_while_the_server_changes_and_open_afterwards(t
         assert box.closed_while_changed == [True, True]
         assert (box.changes, Door(str(folder)).is_closed) == ([OFF], False)
         # Held requests find their way through the link, also those that come too late to see that it is open.
-        assert (folder / OPEN).resolve() == folder / "pass.sock"
+        assert (folder / OPEN_LINK).resolve() == folder / "pass.sock"
 
 
 def test_what_does_not_end_in_time_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,19 +307,19 @@ def test_what_a_measurement_asks_is_no_traffic_of_the_box_and_nothing_is_changed
     lock = box.home / "benchmark.lock"
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert is_measured(box.home)
+        assert is_box_locked(box.home)
         box.goes_on(250)
         assert box.changes == []
         assert read_journal(box.folder)[-1]["why"] == "a measurement or another change is in progress"
-    assert not is_measured(box.home)
+    assert not is_box_locked(box.home)
     box.goes_on(60)
     assert box.changes == []
     box.goes_on(60)
     assert box.changes == [OFF]
     inode = lock.stat().st_ino
-    assert is_measured(box.home, f"1: FLOCK  ADVISORY  WRITE 99 08:01:{inode} 0 EOF\n")
-    assert not is_measured(box.home, f"1: POSIX  ADVISORY  WRITE 99 08:01:{inode} 0 EOF\n")
-    assert not is_measured(box.home, "")
+    assert is_box_locked(box.home, f"1: FLOCK  ADVISORY  WRITE 99 08:01:{inode} 0 EOF\n")
+    assert not is_box_locked(box.home, f"1: POSIX  ADVISORY  WRITE 99 08:01:{inode} 0 EOF\n")
+    assert not is_box_locked(box.home, "")
 
 
 def test_a_measurement_that_begins_while_it_waits_is_neither_disturbed_nor_ended(tmp_path: Path) -> None:
@@ -522,4 +522,4 @@ def test_a_door_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
         assert not Door(folder).exists
     Door("").close()
     Door("").open()
-    assert not (tmp_path / CLOSED).exists()
+    assert not (tmp_path / CLOSED_MARKER).exists()
