@@ -133,6 +133,8 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
     "vllm-dflash-qwen36-moe": (vllm(*DFLASH, target="Qwen/Qwen3.6-35B-A3B"), {"settings": {RUNNER: "0"}}),
     "vllm-mtp-graph-capture": (Case("vllm", "0.25.1", *MTP, settings={RUNNER: "1"}), {"settings": {RUNNER: "0"}}),
     "vllm-glm53-mtp": (vllm(*MTP, target="zai-org/GLM-5.3-FP8"), {"target": "zai-org/GLM-5.3-Flash"}),
+    "vllm-glm53-flash-nvfp4-mtp": (vllm(*MTP, target="nvidia/GLM-5.3-Flash-NVFP4"),
+        {"method": "dflash", "kind": "head"}),
     "sglang-eagle-for-eagle3": (sglang("0.5.15", draft="an-org/a-head-EAGLE3"),
         {"method": "eagle3", "settings": {ALGORITHM: "EAGLE3"}}),
     "sglang-glm45-air-mtp": (sglang("0.5.10", target="zai-org/GLM-4.5-Air-FP8"), {"version": "0.5.11"}),
@@ -213,7 +215,7 @@ def setup_of(case: Case) -> Setup:
 
 def test_every_row_has_its_two_plans() -> None:
     assert set(CASES) == set(house().issues)
-    assert len(CASES) == 56
+    assert len(CASES) == 57
     assert len(WHOLE) >= 17
 
 
