@@ -134,7 +134,7 @@ class ModelEntry(TypedDict):
     kind: Literal["model", "head"]
     head_for: NotRequired[str]  # the target for which the head was trained
     works_on: NotRequired[list[str]]  # further targets whose shapes fit
-    head_method: NotRequired[str]
+    head_method: NotRequired[str]  # also the method that a draft model was trained for, if it is a special one
     max_speculative_tokens: NotRequired[Count]
     speculators: NotRequired[Speculators]
     builtin_head: NotRequired[BuiltinHead]
