@@ -143,6 +143,8 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
     "vllm-glm53-flash-hopper-attention": (vllm(*NGRAM, target=GLM, hardware=HOPPER),
         {"settings": {"--attention-backend": "FLASH_ATTN_MLA_SPARSE"}}),
     "vllm-dsv4-before-hopper": (vllm(*NGRAM, target=DSV4, hardware=AMPERE), {"hardware": HOPPER}),
+    "vllm-dsv4-sm120": (
+        Case("vllm", "0.27.0", *NGRAM, target=DSV4, hardware={"compute_capability": "12.0"}), {"version": "0.28.0"}),
     "sglang-eagle-for-eagle3": (sglang("0.5.15", draft="an-org/a-head-EAGLE3"),
         {"method": "eagle3", "settings": {ALGORITHM: "EAGLE3"}}),
     "sglang-glm45-air-mtp": (sglang("0.5.10", target="zai-org/GLM-4.5-Air-FP8"), {"version": "0.5.11"}),
@@ -223,7 +225,7 @@ def setup_of(case: Case) -> Setup:
 
 def test_every_row_has_its_two_plans() -> None:
     assert set(CASES) == set(house().issues)
-    assert len(CASES) == 61
+    assert len(CASES) == 62
     assert len(WHOLE) >= 17
 
 
