@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_970,
-    "Python tokens": 531_212,
-    "Python test lines": 86_298,
+    "product lines": 98_987,
+    "Python tokens": 531_337,
+    "Python test lines": 86_309,
     "untyped mappings": 161,
     "comprehensions": 1_484,
     "conditional expressions": 814,
