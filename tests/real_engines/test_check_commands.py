@@ -32,7 +32,7 @@ OLDEST = "0.9.2"
 BETWEEN = "0.15.1"
 CHECKED = (NEWEST, PIN, BETWEEN, OLDEST)
 # Architectures whose module imports a vision processor, and that torchvision: the CPU environment is without it.
-NEED_TORCHVISION = ("Qwen3_5", "Qwen4Exp", "MuseGlimmer")
+NEED_TORCHVISION = ("Qwen3_5", "Qwen4Exp", "MuseGlimmer", "Glm5Next")
 PATIENCE_S = 1800
 Command = dict[str, Any]
 Verdict = dict[str, str]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Kinds of drafts: a smaller model; a head (a draft network made for one target); "builtin", a head inside the target.
 _COLUMNS = ("kind", "draft", "why")
+_CONTEXT = 2048  # tokens: the least with which `drafthouse new` writes a profile
 
 
 def options() -> Parser:
@@ -71,5 +72,6 @@ def _expected_gains(house: House, target: str, hardware_id: str) -> dict[str, st
     # Where several profiles have the same draft, the last one counts, as in `drafts_for`.
     for profile in published(house, target):
         if draft := find_model(profile["speculation"].get("draft", ""), house.models):
-            gains[draft] = f"; {expected_words(expected_there(house, profile, hardware))}"
+            expected = expected_there(house, profile, hardware, _CONTEXT)
+            gains[draft] = f"; {expected_words(expected)}" if expected else "; no room for both there"
     return gains

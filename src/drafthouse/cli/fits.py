@@ -15,6 +15,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean, one_problem
@@ -105,7 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         best = _best_measured(model, house)
     if best:
         head.append("speculating")
-    print(table(head, [_cells(row, args.context) + _gain_cell(best, row, cards[row.hardware], house) for row in rows]))
+    gain = partial(_gain_cell, best, house=house, context_tokens=args.context)
+    print(table(head, [_cells(row, args.context) + gain(row, cards[row.hardware]) for row in rows]))
     if best:
         print("\n" + textwrap.fill(_gain_text(best), terminal_columns()))
     return DONE
@@ -131,13 +133,17 @@ def _best_measured(model: ModelEntry, house: House) -> Profile | None:
     return max(profiles, key=lambda profile: profile["expect"]["acceptance"], default=None)
 
 
-def _gain_cell(best: Profile | None, row: Fitting, card: HardwareEntry, house: House) -> list[str]:
+def _gain_cell(
+    best: Profile | None, row: Fitting, card: HardwareEntry, *, house: House, context_tokens: int
+) -> list[str]:
     """The cell of the column "speculating", in a list; [] without that column, which ``best`` None means."""
     if best is None:
         return []
-    if not row.longest or not card["bandwidth_gb_s"]:
+    if row.longest < context_tokens or not card["bandwidth_gb_s"]:
         return ["-"]
-    expected = expected_there(house, best, {"id": row.hardware, **card})
+    expected = expected_there(house, best, {"id": row.hardware, **card}, context_tokens)
+    if expected is None:
+        return ["no room"]
     return [f"{expected['low']:.1f} to {expected['high']:.1f}x"]
 
 

@@ -254,6 +254,8 @@ class SpeculationForm(TypedDict):
     flag: NotRequired[str]  # of the form "json"
     key: NotRequired[str]  # of the form "yaml"
     at_most: NotRequired[Annotated[dict[str, OptionLimit], {"names": OPTION}]]  # with any method, by option
+    # By setting, or setting=value: how it lets answers differ from the target's. Flags without --speculative-, with _.
+    lossy: NotRequired[dict[str, str]]
 
 
 class DraftMatch(TypedDict):
@@ -280,7 +282,6 @@ class MethodOption(Versioned):
     name: str  # in the engine
     type: Literal["int", "float", "str", "bool", "schedule"]
     choices: NotRequired[dict[str, OptionChoice]]
-    lossy: NotRequired[dict[str, str]]  # value with which the answers may differ from the target's -> how
     spelled: NotRequired[list[Spelling]]
     reason: NotRequired[str]
 
@@ -296,6 +297,7 @@ class Method(Versioned, MethodPackages):
     head: NotRequired[Name]  # the kind of its heads, if that is not the method's name
     whole_passes: NotRequired[bool]
     one_pass: NotRequired[bool]  # one pass of the draft gives all draft tokens
+    trained: NotRequired[bool]  # a draft model must have been trained for it: its head_method
     value: NotRequired[str]  # the engine's name, if it is not the catalogue's
     reason: NotRequired[str]  # why some versions do not have it
     match: NotRequired[DraftMatch]

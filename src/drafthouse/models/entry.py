@@ -108,6 +108,8 @@ def _model_entry(facts: Facts, models: Mapping[str, ModelEntry], notes: list[str
     notes += shape.unsure
     totals = totals_of(facts.tensors, shape)
     entry = _common_entry(facts, shape, totals, tokenizer)
+    if "pard_token" in facts.config:
+        entry["head_method"] = "pard"
     _add_target_keys(entry, facts, shape, totals, notes)
     return entry
 

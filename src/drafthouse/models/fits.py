@@ -102,23 +102,23 @@ def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) 
     return math.gcd(hardware["devices"], model["heads"])
 
 
-def _split_option(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> Options:
-    """The engine's option for the number of devices, with its value; empty if it has no such option."""
-    if "devices_option" not in engine:
-        return {}
-    return {engine["devices_option"]: split_over(model, engine, hardware)}
+def _one_sequence(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry, context: int) -> Options:
+    """The options of a server for one sequence of ``context`` tokens, over the devices of ``hardware``."""
+    options: Options = {engine["context_option"]: context, engine["sequences_option"]: 1}
+    if "devices_option" in engine:
+        options[engine["devices_option"]] = split_over(model, engine, hardware)
+    return options
 
 
 def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> int:
     """The longest context that fits for one sequence if ``context`` is wanted, in tokens; 0 for none."""
-    serve = {engine["context_option"]: context, engine["sequences_option"]: 1, **_split_option(model, engine, hardware)}
     sizes = Sizes(
         engine=engine,
         hardware={"id": key, **hardware},
         target=model,
         draft=None,
         builtin=None,
-        serve=serve,
+        serve=_one_sequence(model, engine, hardware, context),
         method_options={},
         tokens=0,
     )
@@ -183,12 +183,19 @@ def published(house: House, target: str) -> list[Profile]:
     return profiles
 
 
-def expected_there(house: House, profile: Profile, hardware: Hardware) -> ExpectedSpeed:
-    """The expected speed-up for one user if the profile's models and method ran on ``hardware`` instead."""
+def expected_there(house: House, profile: Profile, hardware: Hardware, context: int) -> ExpectedSpeed | None:
+    """The expected speed-up for one user if the profile's models and method ran on ``hardware`` instead.
+
+    None if the draft leaves no room for a sequence of ``context`` tokens, with the profile's share of the memory on its
+    own hardware and the engine's elsewhere.
+    """
     engine, target = house.engines[profile["engine"]], _model(house, profile["target"])
     speculation = profile["speculation"]
     assert target  # the profile is valid, so its models are in the catalogue
     draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
+    serve, share = _one_sequence(target, engine, hardware, context), engine.get("share_option")
+    if share and share in profile["serve"] and profile["hardware"] == hardware["id"]:
+        serve[share] = profile["serve"][share]
 
     sizes = Sizes(
         engine=engine,
@@ -196,10 +203,12 @@ def expected_there(house: House, profile: Profile, hardware: Hardware) -> Expect
         target=target,
         draft=draft,
         builtin=None if draft else builtin_head(target, speculation["method"], method),
-        serve=_split_option(target, engine, hardware),
+        serve=serve,
         method_options={},
         tokens=int(speculation["num_speculative_tokens"]),
     )
+    if sizes.fit("speculative")["longest_context"] < context:
+        return None
     return sizes.expectation(profile.get("expect"), users=1, one_pass=method.get("one_pass", False))
 
 

@@ -172,6 +172,8 @@ def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str 
         return method_for_head(engine, draft["builtin_head"]["kind"], kind)
     if kind == "head":
         return method_for_head(engine, str(draft.get("head_method")), kind)
+    if draft.get("head_method") in engine["methods"]:  # a draft model that was trained for a method
+        return draft["head_method"]
     for name, method in engine["methods"].items():
         if method["draft"] == kind:
             return name

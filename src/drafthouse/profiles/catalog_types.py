@@ -121,7 +121,8 @@ class ModelEntry(TypedDict):
     kind: Literal["model", "head"]
     head_for: NotRequired[str]  # the target for which the head was trained
     works_on: NotRequired[list[str]]  # further targets whose shapes fit
-    head_method: NotRequired[str]  # the kind of the head, as methods call it
+    # The kind of a head, as methods call it; of a draft model the special method that it was trained for.
+    head_method: NotRequired[str]
     max_speculative_tokens: NotRequired[Count]  # the most tokens that it drafts in one step; missing: no limit
     speculators: NotRequired[Speculators]  # of a head that engines take in place of its target
     builtin_head: NotRequired[BuiltinHead]

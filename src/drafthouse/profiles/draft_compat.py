@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.schema import Findings
-from .heads import head_kind
+from .heads import head_kind, made_for
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import CatalogMethod, Method
@@ -76,7 +76,18 @@ def _check_head(
 
 
 def _check_model(findings: Findings, target: CatalogModel, draft: CatalogModel, method: CatalogMethod) -> list[str]:
-    """Check a draft model's vocabulary, as far as the method needs it, and its size; a warning if it is large."""
+    """Check a draft model's training and vocabulary, as far as the method needs them, and its size.
+
+    Returns a warning if it is large.
+    """
+    if method.get("trained") and draft.get("head_method") != method["id"]:
+        findings.add(
+            "draft-of-another-method",
+            _PATH,
+            found=f"'{draft['id']}', a model that writes one token after the other",
+            needed=f"a draft model that was trained for '{method['id']}' (its head_method)",
+            do="set method: draft_model, or choose another draft",
+        )
     match = method.get("match", {})
     if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
         findings.add(
@@ -101,6 +112,19 @@ def _check_model(findings: Findings, target: CatalogModel, draft: CatalogModel, 
     elif ratio >= 1 / 3:
         return [f"{share}: a draft of a third or more seldom pays"]
     return []
+
+
+def drafts_to_name(method: CatalogMethod, target: CatalogModel, loadable: Mapping[str, ModelEntry]) -> list[str]:
+    """Those of the ``loadable`` models that a profile of ``method`` and ``target`` can name as its draft."""
+    kind = head_kind(method["id"], method)
+    names = []
+    for key, model in loadable.items():
+        fits = made_for(model, target["id"], kind)
+        if method["draft"] == "model":
+            fits = may_draft(model, target) and (not method.get("trained") or model.get("head_method") == kind)
+        if fits:
+            names.append(key)
+    return names
 
 
 def may_draft(draft: ModelEntry, target: ModelEntry) -> bool:

@@ -29,14 +29,18 @@ def version_defaults(engine: EngineEntry, version: str) -> Options:
     return {key: spec["unless_said"] for key, spec in specs if "unless_said" in spec and supports(version or "0", spec)}
 
 
-# Field `needed` of the problem of a lossy option, one whose value lets the engine give other answers than the target's.
+# What is needed in place of a lossy setting, one that lets the engine give other answers than the target's.
 LOSSLESS = "the target's own answers: here the speed is bought with others"
 
 
-def lossy_word(option: Option | MethodOption | None, value: object) -> str:
-    """How the ``value`` of an option changes the target's answers; '' if it does not, or without an option."""
-    lossy = cast("MethodOption", option or {}).get("lossy", {})
-    return lossy.get(value, "") if isinstance(value, str) else ""
+def lossy_word(engine: EngineEntry, key: str, value: object) -> str:
+    """How a setting of speculation changes the target's answers; '' if it does not.
+
+    ``key``: as the catalogue or the engine writes it.
+    """
+    lossy = engine["speculation"].get("lossy", {})
+    word = key.removeprefix("--").removeprefix("speculative-").replace("-", "_")
+    return lossy.get(f"{word}={value}".lower()) or lossy.get(word, "")
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,7 @@ class OptionCheck:
                     did_you_mean(key, options),
                 )
                 continue
-            if why := lossy_word(option, value):
-                self.findings.add("lossy-verification", where, f"{value!r}: {why}", LOSSLESS, "choose another")
-                is_valid = False
-            elif option["type"] == "schedule":
+            if option["type"] == "schedule":
                 is_valid = check_schedule(self.findings, where, value, self.tokens)
             elif option["type"] == "tokens":
                 is_valid = self._check_tokens(where, value, option)

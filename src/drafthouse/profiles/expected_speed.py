@@ -75,13 +75,14 @@ class Target:
         return length * plain_step / (self.step_s(users, drafted) + draft)
 
     def pays_until(self, drafting: Drafting, drafted: int, length: float) -> int | None:
-        """The most users at once for whom speculation is faster; 0 for none, None for all up to `MOST_USERS`."""
-        if self.speedup(drafting, MOST_USERS, drafted, length) > 1:
-            return None
-        users = 1
-        while users < MOST_USERS and self.speedup(drafting, users, drafted, length) > 1:
-            users += 1
-        return users - 1
+        """The most users up to whom speculation is always faster; 0 for none, None for all up to `MOST_USERS`.
+
+        With a mixture of experts the gain falls while more users read more experts, and rises once all are read.
+        """
+        for users in range(1, MOST_USERS + 1):
+            if self.speedup(drafting, users, drafted, length) <= 1:
+                return users - 1
+        return None
 
     def best_tokens(self, drafting: Drafting, users: int, acceptance: float, most: int) -> int:
         """The K, from 1 to ``most`` (and `MOST_TOKENS`), with the highest speed-up for ``users`` at once.

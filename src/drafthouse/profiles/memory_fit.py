@@ -33,14 +33,30 @@ def _kv_bytes_per_layer(model: ModelEntry, bytes_per_value: float) -> int:
     return int(2 * int(model["kv_heads"]) * int(model["head_dim"]) * bytes_per_value)
 
 
-def bytes_per_sequence(model: ModelEntry, bytes_per_value: float, tokens: int) -> int:
-    """Bytes of a sequence whatever its length, if ``tokens`` are drafted per step.
+def cache_parts(model: ModelEntry, devices: int, *, by_layers: bool) -> int:
+    """The number of different parts of a model's KV cache on ``devices`` devices.
 
-    They are the KV cache of sliding-window layers (in the catalogue for 16 bits), and the recurrent state, of which the
-    engine keeps one more copy for each drafted token.
+    A device of a tensor-parallel group holds whole KV heads. If there are fewer heads than devices, several devices
+    hold the same ones: the latent of MLA, which counts as one head, is on each of them. ``by_layers``: each device has
+    the whole cache of some layers instead.
     """
+    if by_layers:
+        return devices
+    return min(devices, int(model["kv_heads"]))
+
+
+def cache_on_a_device(
+    model: ModelEntry, bytes_per_value: float, drafted: int, devices: int, *, by_layers: bool
+) -> tuple[int, int]:
+    """Bytes on one of ``devices`` devices: of one token's KV cache, and of a sequence whatever its length.
+
+    The latter are the KV cache of sliding-window layers (in the catalogue for 16 bits) and the recurrent state, of
+    which the engine keeps one more copy for each of the ``drafted`` tokens of a step.
+    """
+    parts = cache_parts(model, devices, by_layers=by_layers)
     window = int(model.get("window_bytes", 0) * bytes_per_value / 2)
-    return window + int(model.get("state_bytes", 0)) * (1 + tokens)
+    state = int(model.get("state_bytes", 0)) * (1 + drafted)
+    return kv_bytes_per_token(model, bytes_per_value) // parts, window // parts + state // devices
 
 
 def head_weight_bytes(target: ModelEntry) -> int:
@@ -82,6 +98,7 @@ def fit_arm(
     drafted: int,
     context_is_shared: bool,
     reserves_share: bool,
+    by_layers: bool = False,
     cache_share: float = 1.0,
 ) -> Fit:
     """The memory of an arm on one device.
@@ -91,23 +108,24 @@ def fit_arm(
     ``overhead``: bytes besides weights and KV cache (assumed). ``devices``: number over which the target is split;
     ``draft_devices``: the same of the draft. ``builtin``: the built-in head that drafts in this arm; its layers are
     assumed to be like the target's. ``drafted``: K, 0 without speculation. ``context``: the engine's option in tokens,
-    for each of the ``sequences`` or, if ``context_is_shared``, for all together.
+    for each of the ``sequences`` or, if ``context_is_shared``, for all together. ``by_layers``: see `cache_parts`.
     """
     head_bytes = head_weight_bytes(target)
     weights = (int(target["weight_bytes"]) - head_bytes) // devices
     draft_weights = int(draft["weight_bytes"]) // draft_devices if draft else 0
-    per_token = kv_bytes_per_token(target, bytes_per_value) // devices
+    per_token, fixed = cache_on_a_device(target, bytes_per_value, drafted, devices, by_layers=by_layers)
     if draft:
-        per_token += kv_bytes_per_token(draft, bytes_per_value) // draft_devices
+        draft_token, draft_fixed = cache_on_a_device(draft, bytes_per_value, 0, draft_devices, by_layers=by_layers)
+        per_token += draft_token
+        fixed += draft_fixed
     if builtin:
         draft_weights += head_bytes // draft_devices
-        per_token += _kv_bytes_per_layer(target, bytes_per_value) * builtin["layers"] // draft_devices
+        parts = cache_parts(target, draft_devices, by_layers=by_layers)
+        per_token += _kv_bytes_per_layer(target, bytes_per_value) * builtin["layers"] // parts
     tokens = context if context_is_shared else context * sequences
     usable = int(memory * utilization)
     kv_room = int((usable - weights - draft_weights - overhead) * cache_share)
-    fixed = sequences * bytes_per_sequence(target, bytes_per_value, drafted) // devices
-    if draft:
-        fixed += sequences * bytes_per_sequence(draft, bytes_per_value, 0) // draft_devices
+    fixed *= sequences
     kv_needed = tokens * per_token + fixed
     longest = max(0, (kv_room - fixed) // max(1, per_token))
     return {

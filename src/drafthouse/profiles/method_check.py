@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..core.errors import did_you_mean
-from .engine_options import OptionCheck
-from .heads import check_builtin, draft_kind, head_kind, made_for
+from .draft_compat import drafts_to_name
+from .engine_options import LOSSLESS, OptionCheck, lossy_word
+from .heads import check_builtin, draft_kind
 from .model_check import loads
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def check_method(
         return None, {}
     check.check_version("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
     _check_serve(check, spec["method"], method, engine, serve)
-    options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
+    given = _lossless(check, spec.get("options") or {}, engine)
+    options = check.options("speculation.options", given, method.get("options", {}))
     if "also" in spec:
         _check_also(check, spec, engine)
     named: CatalogMethod = {"id": spec["method"], **method}
@@ -52,6 +54,21 @@ def check_method(
     else:
         _check_kind_of_draft(check, method=named, engine=engine, target=target, draft=draft, models=models)
     return named, options
+
+
+def _lossless(check: OptionCheck, given: object, engine: EngineEntry) -> object:
+    """The ``given`` options without those that let answers differ from the target's; adds a problem for each."""
+    if not isinstance(given, Mapping):
+        return given
+    lossless = {}
+    for key, value in given.items():
+        why = lossy_word(engine, key, value)
+        if why:
+            where = f"speculation.options.{key}"
+            check.findings.add("lossy-verification", where, f"{value!r}: {why}", LOSSLESS, "remove the key")
+        else:
+            lossless[key] = value
+    return lossless
 
 
 def _refuse_method(check: OptionCheck, method: str, engine: EngineEntry) -> None:
@@ -133,16 +150,11 @@ def _check_kind_of_draft(
             "remove the key, or choose a method with a draft",
         )
     elif kind not in _NO_SEPARATE_DRAFT and not draft:
-        loadable = [key for key, model in models.items() if model["kind"] == kind and loads(engine, model)]
-        # Only heads are made for one target; for other drafts the list is empty.
-        made_for_target = [key for key in loadable if made_for(models[key], target["id"], head_kind(name, method))]
-        check.findings.add(
-            "draft-missing",
-            "speculation.draft",
-            "nothing",
-            f"a {kind} for '{name}'",
-            f"add one of: {', '.join(made_for_target or loadable)}",
-        )
+        loadable = {key: model for key, model in models.items() if model["kind"] == kind and loads(engine, model)}
+        do = f"name one of your own (drafthouse model add): the catalogue has none for '{target['id']}'"
+        if names := drafts_to_name(method, target, loadable):
+            do = f"add one of: {', '.join(names)}"
+        check.findings.add("draft-missing", "speculation.draft", "nothing", f"a {kind} for '{name}'", do)
     elif draft and draft["kind"] != kind:
         check.findings.add(
             "draft-of-another-method",

@@ -138,6 +138,7 @@ class Sizes:
             drafted=drafted,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
+            by_layers=bool(engine.get("layer_split")),
         )
         fit = fit_with(context=self.context)
         if self._wished_context != "fit" or fit["left"] >= 0:

@@ -293,11 +293,10 @@ class _Translator:
         speculation.words = {**leading, **speculation.words}
 
     def _refuse_lossy(self, settings: Settings) -> None:
-        """Raise DrafthouseError for a setting that makes any method lossy, since not every method lists it."""
-        for method in self.engine["methods"].values():
-            for key, value in settings.items():
-                if why := lossy_word(method.get("options", {}).get(key), value):
-                    raise one_problem("lossy-verification", f"{value!r}: {why}", LOSSLESS, f"remove it: {key}")
+        """Raise DrafthouseError for a setting that lets answers differ from the target's."""
+        for key, value in settings.items():
+            if why := lossy_word(self.engine, key, value):
+                raise one_problem("lossy-verification", f"{value!r}: {why}", LOSSLESS, f"remove it: {key}")
 
     def _choose_version(self, method: str) -> None:
         """Choose an older engine version if the current one does not have the method, and note it."""

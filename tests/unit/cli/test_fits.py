@@ -77,6 +77,17 @@ def test_what_speculation_is_expected_to_gain_stands_beside(capsys: pytest.Captu
     assert "speculating" not in capsys.readouterr().out  # nobody knows how fast such a card reads
 
 
+def test_a_draft_without_room_beside_the_model_gains_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The model fits alone: its own head is loaded only when it drafts."""
+    assert fits.main(["deepseek-v4-flash-0731", "--gpu", "b200"]) == 0
+    assert "54,446  734 tok/s  no room" in capsys.readouterr().out
+    assert drafts.main(["glm53-flash-nvfp4", "--gpu", "h100"]) == 0
+    assert "no room for both" in " ".join(capsys.readouterr().out.split())
+    # By the share of the memory that the shipped profile takes, which is more than the engine's own.
+    assert drafts.main(["qwen3-8b", "--gpu", "rtx3090"]) == 0
+    assert "no room" not in capsys.readouterr().out
+
+
 def test_drafts_say_what_they_are_expected_to_gain_on_a_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert drafts.main(["qwen3-32b", "--gpu", "rtx6000"]) == 0
     assert "about 1.7\u00d7 (1.4 to 2.0) for one user, until about" in " ".join(capsys.readouterr().out.split())

@@ -29,9 +29,11 @@ _ELSEWHERE = [
     ("traits kv_layers window_bytes bound", "muse-glimmer-30b-nvfp4"),
     # Some caches are counted as if every layer kept every token, which is too much and never too little.
     ("kv_layers window_bytes", "gpt-oss-120b gpt-oss-20b nemotron35-lightning-dspark muse-glimmer-30b-assistant"),
-    ("traits bound", "qwen38-flash-next-nvfp4"),
+    ("traits bound", "qwen38-flash-next-nvfp4 qwen38-flash-next-fp8 glm53-flash-nvfp4"),
     ("bound", "qwen38-27b-dspark"),
-    ("kv_layers window_bytes bound max_speculative_tokens", "qwen38-27b-dflash2"),
+    ("kv_layers window_bytes bound max_speculative_tokens", "qwen38-27b-dflash2 glm53-flash-dflash2"),
+    # Its one cached vector of 512 is counted as a key and a value; its configuration tells of the other weights' FP8.
+    ("head_dim quantization", "deepseek-v4-flash-0731"),
     # It reads its target's cache.
     ("kv_layers kv_heads head_dim", "gemma4-31b-assistant"),
     ("max_speculative_tokens", "gpt-oss-120b-eagle3-throughput gpt-oss-20b-peagle qwen3-8b-peagle"),
@@ -148,6 +150,12 @@ def test_heads_without_attention_are_read(config: Any, head_for: str, expected: 
     assert {key: entry[key] for key in expected} == expected
     with refuses("draft-of-another-target"):
         _made(config, "llama32-1b")
+
+
+def test_a_draft_model_that_was_trained_for_pard_says_so() -> None:
+    entry = _made({**DENSE, "pard_token": 99}).entry
+    assert (entry["kind"], entry["head_method"]) == ("model", "pard")
+    assert "head_method" not in _made(DENSE).entry
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ TOOLS, THINKS = "--tool-call-parser", "--reasoning-parser"
 GEMM, RUNNER = "environment VLLM_USE_DEEP_GEMM", "environment VLLM_USE_V2_MODEL_RUNNER"
 HYBRID = ("hybrid",)
 TWO = {"devices": 2}
+AMPERE, HOPPER = {"compute_capability": "8.0"}, {"compute_capability": "9.0"}
+GLM, DSV4 = "zai-org/GLM-5.3-Flash", "deepseek-ai/DeepSeek-V4-Flash-0731"
 ONE_5090 = {"name": "NVIDIA GeForce RTX 5090", "memory_mib": 32607}
 SCHEDULE = "--speculative-config num_speculative_tokens_per_batch_size"
 
@@ -133,6 +135,16 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
     "vllm-dflash-qwen36-moe": (vllm(*DFLASH, target="Qwen/Qwen3.6-35B-A3B"), {"settings": {RUNNER: "0"}}),
     "vllm-mtp-graph-capture": (Case("vllm", "0.25.1", *MTP, settings={RUNNER: "1"}), {"settings": {RUNNER: "0"}}),
     "vllm-glm53-mtp": (vllm(*MTP, target="zai-org/GLM-5.3-FP8"), {"target": "zai-org/GLM-5.3-Flash"}),
+    "vllm-glm53-flash-nvfp4-mtp": (vllm(*MTP, target="nvidia/GLM-5.3-Flash-NVFP4"),
+        {"method": "dflash", "kind": "head"}),
+    "vllm-glm53-flash-sm120": (
+        Case("vllm", "0.30.0", *NGRAM, target=GLM, hardware={"compute_capability": "12.0"}), {"version": "0.31.0"}),
+    "vllm-glm53-flash-before-hopper": (vllm(*NGRAM, target=GLM, hardware=AMPERE), {"hardware": HOPPER}),
+    "vllm-glm53-flash-hopper-attention": (vllm(*NGRAM, target=GLM, hardware=HOPPER),
+        {"settings": {"--attention-backend": "FLASH_ATTN_MLA_SPARSE"}}),
+    "vllm-dsv4-before-hopper": (vllm(*NGRAM, target=DSV4, hardware=AMPERE), {"hardware": HOPPER}),
+    "vllm-dsv4-sm120": (
+        Case("vllm", "0.27.0", *NGRAM, target=DSV4, hardware={"compute_capability": "12.0"}), {"version": "0.28.0"}),
     "sglang-eagle-for-eagle3": (sglang("0.5.15", draft="an-org/a-head-EAGLE3"),
         {"method": "eagle3", "settings": {ALGORITHM: "EAGLE3"}}),
     "sglang-glm45-air-mtp": (sglang("0.5.10", target="zai-org/GLM-4.5-Air-FP8"), {"version": "0.5.11"}),
@@ -213,7 +225,7 @@ def setup_of(case: Case) -> Setup:
 
 def test_every_row_has_its_two_plans() -> None:
     assert set(CASES) == set(house().issues)
-    assert len(CASES) == 56
+    assert len(CASES) == 62
     assert len(WHOLE) >= 17
 
 

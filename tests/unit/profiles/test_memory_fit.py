@@ -51,6 +51,16 @@ def test_two_devices_halve_weights_and_cache() -> None:
     assert fit["kv_per_token"] == 131_072 + 4_096
 
 
+def test_fewer_kv_heads_than_devices_are_on_several() -> None:
+    target = {**QWEN, "kv_heads": 2, "window_bytes": 8000, "state_bytes": 4000}
+    fit = arm(devices=4, draft=None, target=target)
+    assert fit["kv_per_token"] == 65_536 // 2
+    assert fit["kv_needed"] == 2 * (1000 * 65_536 // 2 + 8000 // 2 + 4000 * 4 // 4)
+    # The latent of MLA counts as one head.
+    assert arm(devices=4, draft=None, target={**QWEN, "kv_heads": 1})["kv_per_token"] == 32_768
+    assert arm(devices=4, draft=None, target=target, by_layers=True)["kv_per_token"] == 65_536 // 4
+
+
 def test_too_large_is_negative_and_no_context_fits() -> None:
     fit = arm(memory=60 * GB)
     assert isinstance(fit["left"], int)
@@ -90,3 +100,13 @@ def test_where_only_bytes_count_it_is_leviathans_formula(
     length = mean_acceptance_length(acceptance, k)
     found = Target(GB, 0, 1000 * GB).speedup(Drafting(int(cost * GB)), 1, k, length)
     assert found == pytest.approx(speedup)
+
+
+def test_a_mixture_of_experts_that_loses_in_between_pays_until_there() -> None:
+    target = Target(2 * GB, 0, 1000 * GB, experts=100 * GB, used=1, of=100)
+    gains = [target.speedup(Drafting(0), users, 10, 2.0) for users in (1, 16, 512)]
+    assert gains[0] > 1 > gains[1]
+    assert gains[2] > 1
+    until = target.pays_until(Drafting(0), 10, 2.0)
+    assert until is not None
+    assert target.speedup(Drafting(0), until, 10, 2.0) > 1 >= target.speedup(Drafting(0), until + 1, 10, 2.0)

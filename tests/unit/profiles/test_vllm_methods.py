@@ -71,6 +71,13 @@ def test_a_parallel_head_gets_parallel_drafting_and_others_do_not(house: House) 
 
 
 def test_a_parallel_draft_model_gets_parallel_drafting(house: House) -> None:
+    with refuses("draft-of-another-method", match="trained for 'pard'"):
+        speculation(house, "pard", DRAFT)
+    with refuses("draft-missing", match="the catalogue has none for"):
+        speculation(house, "pard", None)
+    with refuses("draft-missing", match="add one of: .*qwen3-8b"):
+        speculation(house, "draft_model", None)
+    house.models[DRAFT]["head_method"] = "pard"
     said = speculation(house, "pard", DRAFT)
     assert (said["method"], said["parallel_drafting"]) == ("draft_model", True)
     assert "Qwen3-8B" in said["model"]
@@ -86,6 +93,7 @@ def test_the_speculative_arm_counts_the_drafts_of_each_answer(house: House, vers
 
 @pytest.mark.parametrize(("method", "draft"), [("peagle", "peagle"), ("pard", DRAFT), ("suffix", None)])
 def test_both_arms_run_on_the_runner_that_has_the_method(house: House, method: str, draft: str | None) -> None:
+    house.models[DRAFT]["head_method"] = "pard"
     arms = resolved(house, method, draft)["arms"]
     assert {arm["environment"]["VLLM_USE_V2_MODEL_RUNNER"] for arm in arms.values()} == {"0"}
 
@@ -102,6 +110,7 @@ def test_both_arms_run_on_the_runner_that_has_the_method(house: House, method: s
     ],
 )
 def test_the_first_version_with_a_method(house: House, method: str, first: str, before: str) -> None:
+    house.models[DRAFT]["head_method"] = "pard"
     draft = {"mtp": None, "ngram_gpu": None, "pard": DRAFT}.get(method, method)
     assert speculation(house, method, draft, first)
     with refuses("option-not-in-version", match=f"since {first}"):
@@ -145,6 +154,8 @@ def test_one_version_has_another_word_for_sampled_drafts(house: House) -> None:
         ("draft_sample_method", "gumbel", "unknown-value"),
         ("rejection_sample_method", "synthetic", "lossy-verification"),
         ("rejection_sample_method", "fly", "lossy-verification"),
+        ("fly_window_size", 4, "lossy-verification"),
+        ("synthetic_acceptance_length", 2.5, "lossy-verification"),
         ("max_model_len", 10**6, "context-too-long"),
         ("enable_adaptive_verification", True, "unknown-key"),
     ],

@@ -61,6 +61,8 @@ def house_for(one: Translation) -> House:
         models[draft] |= {"weight_bytes": 100_000_000}
     elif draft:
         models[draft] |= {"weight_bytes": 100_000_000, "parameters": 50_000_000}
+        if entry and entry.get("trained"):
+            models[draft]["head_method"] = method
     hardware: Any = copy.deepcopy(HOUSE.hardware)
     hardware[profile["hardware"]]["devices"] = 64  # however many a command asks for
     return House(hardware, models, HOUSE.engines, {"pasted": profile}, flags=HOUSE.flags)
