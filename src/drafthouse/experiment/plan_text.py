@@ -172,15 +172,15 @@ def _memory(resolved: ResolvedProfile, columns: int) -> str:
         usable, used = fit["memory"] * fit["utilization"], [fit["weights"], fit["draft"], fit["overhead"]]
         sizes = map(_gb, [usable, *used, fit["kv_needed"], fit["left"]])
         rows.append([arm, *sizes, f"{fit['longest_context']:,}"])
-    fit, is_upper_bound = resolved["arms"]["baseline"]["fit"], "bound" in resolved["target"]
+    fit, bound = resolved["arms"]["baseline"]["fit"], resolved["target"].get("bound")
     head = ["memory, GB/device", "usable", "weights", "draft", "overhead", "KV cache", "left", "longest context"]
     notes = (
         f"usable = {fit['utilization']:.0%} of {_gb(fit['memory'])} GB;"
         f" KV cache for a context of {fit['context']:,} tokens, {count(fit['sequences'], 'sequence')};"
         " overhead is assumed, not measured"
     )
-    if is_upper_bound:
-        notes += "; the KV cache is an upper bound, as the model's config.json was not understood whole"
+    if bound:
+        notes += f"; the KV cache is {bound} this size, as the model's config.json was not understood whole"
     return f"{table(head, rows, columns)}\n{_wrapped(notes, 0, columns)}"
 
 

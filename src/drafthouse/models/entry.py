@@ -136,7 +136,9 @@ def _common_entry(facts: Facts, shape: Shape, totals: Totals, tokenizer: str) ->
         entry["format"], entry["file"] = "gguf", facts.file
     if facts.gated:
         entry["gated"] = True
-    if shape.unsure:
+    if shape.may_be_more:
+        entry["bound"] = "about"
+    elif shape.unsure:
         entry["bound"] = "at most"
     return entry
 
@@ -167,7 +169,7 @@ def _add_target_keys(entry: ModelEntry, facts: Facts, shape: Shape, totals: Tota
         entry["kv_layers"] = shape.cached_layers
         if shape.window_bytes:
             entry["window_bytes"] = shape.window_bytes
-        else:
+        elif "hybrid" in shape.traits:
             notes.append("the recurrent state of its other layers is not counted: add state_bytes for many sequences")
     temperature = facts.generation.get("temperature")
     if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:

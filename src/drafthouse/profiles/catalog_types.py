@@ -126,7 +126,8 @@ class ModelEntry(TypedDict):
     ``read_bytes``: weight bytes read per token at batch size one, if not all. ``kv_layers``: the number of layers whose
     KV cache grows with the context, if not all. In the other layers one sequence takes ``window_bytes`` of 16-bit KV
     cache and ``state_bytes`` of recurrent state. ``layout``: the format of its config.json, if not that of
-    transformers. ``bound``: its config.json was understood in part, so KV cache and ``read_bytes`` are upper bounds.
+    transformers. ``bound``: its config.json was understood in part, so KV cache and ``read_bytes`` are upper bounds,
+    or, with ``about``, may be too small as well.
     """
 
     name: str
@@ -157,7 +158,7 @@ class ModelEntry(TypedDict):
     kv_layers: NotRequired[Annotated[int, {"low": 0}]]
     window_bytes: NotRequired[Count]
     state_bytes: NotRequired[Count]
-    bound: NotRequired[Literal["at most"]]
+    bound: NotRequired[Literal["at most", "about"]]
     hidden: Count
     heads: Count
     kv_heads: Count
