@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
@@ -13,7 +13,7 @@ from ..core.plain_text import printable
 from ..profiles.model_names import find_model
 from .heads import head_method, head_shape, most_tokens, speculators_of, target_of, verifier_of
 from .shape import Config, Shape, shape_of
-from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
+from .tensor_totals import TensorKind, Totals, head_tensors, totals_of, unexplained
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import ModelEntry, ModelSource
@@ -104,6 +104,7 @@ def _head_entry(
 def _model_entry(facts: Facts, models: Mapping[str, ModelEntry], notes: list[str]) -> ModelEntry:
     """The entry of a target model or draft model."""
     shape = shape_of(facts.config, facts.repo)
+    shape = replace(shape, unsure=(*shape.unsure, *unexplained(facts.tensors, shape)))
     tokenizer = _tokenizer(facts, shape, models, notes)
     notes += shape.unsure
     totals = totals_of(facts.tensors, shape)

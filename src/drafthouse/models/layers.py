@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,17 @@ _WORDS = {
     ),
     **dict.fromkeys(
         (
-            *("linear_attention", "mamba", "mamba2", "recurrent", "conv", "short_conv", "kda", "lightning"),
+            *(
+                "linear_attention",
+                "mamba",
+                "mamba2",
+                "recurrent",
+                "conv",
+                "short_conv",
+                "kda",
+                "lightning",
+                "lightning-attn",
+            ),
             *("gated_deltanet", "rwkv", "ssm", "linear"),
         ),
         Keeps.STATE,
@@ -164,6 +174,12 @@ def _full_layers(value: object, config: Config, count: int) -> list[Keeps] | Non
     return _split_by_numbers(numbers, count, Keeps.ALL, Keeps.STATE, first=0) if numbers else None
 
 
+def _local_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """Inkling: the numbers of the layers with a window, from 0."""
+    numbers = _integer_list(value)
+    return _split_by_numbers(numbers, count, Keeps.WINDOW, Keeps.ALL, first=0) if numbers else None
+
+
 def _window_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
     """Qwen 2: with `use_sliding_window` the first ``value`` layers have full attention, the others a window."""
     if type(value) is not int or config.get("use_sliding_window") is not True:
@@ -190,6 +206,8 @@ _BY_LAYER = ("layer_types", "layers_block_type", "hybrid_override_pattern")
 _FORMS: tuple[tuple[str, Reader], ...] = (
     ("layer_types", _from_words),
     ("layers_block_type", _from_words),
+    ("layer_types_with_mtp", _from_words),
+    ("mixer_types", _from_repeated_words),  # MiniCPM
     ("block_types", _from_repeated_words),
     ("_block_types", _from_repeated_words),
     ("hybrid_override_pattern", _from_letters),
@@ -204,11 +222,14 @@ _FORMS: tuple[tuple[str, Reader], ...] = (
     ("attn_layer_indices", _full_layers),
     ("full_attn_idxs", _full_layers),
     ("hybrid_layer_ids", _full_layers),
+    ("full_attention_layers", _full_layers),  # GigaChat
+    ("local_layer_ids", _local_layers),
     ("max_window_layers", _window_layers),
     # 1 is a layer with positions, which sees a chunk (Llama 4); without a chunk or window all are full attention.
     ("no_rope_layers", _by_number(1, Keeps.WINDOW)),
     ("no_rope_layer_interval", _every(Keeps.WINDOW)),
     ("global_attn_every_n_layers", _every(Keeps.WINDOW)),
+    ("every_n_layers_global", _every(Keeps.WINDOW)),
     ("compress_ratios", _compressed),
 )
 
@@ -241,20 +262,20 @@ _HARMLESS = re.compile(
         (
             # widths, normalisation, training, quantisation
             r"_hidden_size$|intermediate_size$|layer_?norm|group_?norm|norm_after|_eps$|_act$|_bias$|layer_?scale",
-            r"layer_?drop|dropout|initiali[sz]er|loss|capacity|jitter|router|aux_|quant|mlp_ratio|rope|_dim$|_fn$",
-            r"expert_dtype$|_strategy$|chunk_size|_res_block|^block_size$|^o_groups$|_cache_dtype$|^_?attn_implementation",
+            r"layer_?drop|dropout|initiali[sz]er|loss|capacity|jitter|router|aux_|quant|mlp_ratio|rope|_dims?$|_fn$|^yarn",
+            r"^activation|^swiglu|rotary|nope$|gate_type$|_index$|_stride$|^block_(?:auto|dim|ff|mlp|multiple|norm|out|use)",
+            r"^mamba_n_?groups$|tuning_layers$|expert_dtype$|_strategy$|chunk_size|_res_block|^block_size$|^o_groups$|_cache_dtype$|^_?attn_implementation",
             # numbers of experts, groups, heads and layers
-            r"^(?:num|n)_(?:routed_|local_|shared_|moe_)?experts?(?:_per_(?:tok|token|group))?$|^experts_per_tok",
-            r"^moe_num_(?:shared_)?experts$|^top_k_experts$|^num_(?:selected|activated)_experts$|^shared_expert",
+            r"^(?:num|n|moe_num)_shared_experts?$|^shared_expert|^num_experts_per_group$",
             r"^(?:(?:num|n)_(?:expert_)?|top_?k_)groups?$|_per_layer_input$|(?:key_value|attention)_heads",
-            r"^(?:num|n)_(?:hidden_|encoder_|decoder_|kv_shared_)?layers?$|^num_attention_groups$",
-            r"^num_(?:nextn_predict|mtp)_layers$|^mtp_|^attn_layer_offset$|layer_ids$|^transformer_layer_config$",
+            r"^num_(?:encoder_|decoder_|kv_shared_)layers?$|^mtp_|^attn_layer_offset$",
+            r"(?:target|state|ple)_layer_ids$|^transformer_layer_config$|linear_attn$",
             # which layers have experts, and how a token finds them
-            r"^moe_layer|^expert_layer_|^mlp_(?:only_layers|layer_types)$|^interleave_moe_layer_step$|^decoder_sparse",
+            r"^moe_(?:layer|every)|^expert_layer_|^mlp_(?:only_layers|layer_types)$|^interleave_moe_layer_step$|^decoder_sparse",
             r"^first_k_dense|^num_(?:dense|hash)_layers$|^moe_shared_expert",
             # windows, latent vectors and their indexes, and layers with cross-attention
             r"^(?:use_|attention_)?(?:sliding_)?window(?:_size|_non_causal)?$|^cross_attention|^kv_lora_rank$",
-            r"^index(?:er)?_|^sparse_attention_config|^per_layer_config$|^kv_source_layers$|^use_sparse_attention",
+            r"^index(?:er)?_|^sparse_|^per_layer_config$|^kv_source_layers$|^use_sparse_attention",
         )
     )
 )
@@ -262,17 +283,19 @@ _HARMLESS = re.compile(
 _REPEATED = re.compile(r"loop|recurrent_(?:layers|loops|depth)|num_passes")
 
 
-def not_understood(config: Config, count: int) -> list[str]:
+def not_understood(config: Config, count: int, known: Collection[str]) -> list[str]:
     """Keys that may change the cache or the bytes by their names or values, and that have no reader.
 
-    A list with an entry for each of ``count`` layers is about layers, whatever its name.
+    A list with an entry for each of ``count`` layers is about layers, whatever its name; numbers with a fraction are
+    limits and factors. ``known``: keys that are read elsewhere.
     """
-    readers = dict(_FORMS)
+    readers = {*dict(_FORMS), *known}
     keys = []
     for key, value in _with_parts(config):
-        is_ignored = value in (None, False, 0, 1, "", [], {}) or key in readers
-        by_layer = count > 2 and isinstance(value, list) and len(value) == count
-        if (_RELEVANT.search(key) or by_layer) and not is_ignored and not _HARMLESS.search(key):
+        name = key.rpartition(".")[2]
+        is_ignored = value in (None, False, 0, 1, "", [], {}) or name in readers or _HARMLESS.search(name)
+        by_layer = isinstance(value, list) and 2 < len(value) == count and not isinstance(value[0], float)
+        if (_RELEVANT.search(name) or by_layer) and not is_ignored:
             keys.append(key)
     for key in _BY_LAYER:
         words = config.get(key)

@@ -5,6 +5,7 @@ Keys are those of transformers' configurations; older model families have other 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,16 +41,21 @@ _KEYS = {
     ),
 }
 _HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "head_size", "d_head")
-#: LongCat: each layer has two attentions, with a cache each.
-_TWO_ATTENTIONS = ("longcat_flash", "longcat_flash_ngram")
 #: Keys of models that have layers with a recurrent state of fixed size (Mamba, Gated DeltaNet and similar).
 _STATE_KEYS = ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
+_EXPERTS = (
+    *("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts", "n_experts"),
+    "num_moe_experts",
+)
 _EXPERTS_USED = (
     *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "experts_per_tok", "moe_topk", "moe_k"),
-    *("top_k_experts", "moe_top_k", "num_selected_experts", "num_activated_experts"),
+    *("top_k_experts", "moe_top_k", "num_selected_experts", "num_activated_experts", "num_active_experts"),
+    *("n_activated_experts", "n_experts_per_tok"),
 )
 _MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
+
+
+_READ = {*itertools.chain(*_KEYS.values()), *_HEAD_DIM, *_EXPERTS, *_EXPERTS_USED, *_MTP_LAYERS}
 
 
 @dataclass(frozen=True)
@@ -98,8 +104,8 @@ def shape_of(config: Config, where: str) -> Shape:
     kv_heads, head_dim = _largest_cache(part, kept, layers)
     model_type = str(part.get("model_type") or config.get("model_type") or "")
     cached_layers = kept.count(Keeps.ALL) if kept else layers
-    if model_type in _TWO_ATTENTIONS:
-        cached_layers *= 2
+    if "LongcatFlash" in str(config.get("architectures")) and "num_hidden_layers" not in part:
+        cached_layers *= 2  # two attentions in each of `num_layers`; `num_hidden_layers` would count them
     return Shape(
         model_type=model_type,
         hidden=hidden,
@@ -230,12 +236,12 @@ def _assumed(part: Config, kept: list[Keeps] | None, layers: int) -> Iterator[st
     if kept is None and window_of(part) and part.get("use_sliding_window", True):
         yield "it has a sliding window but does not say in which layers: all are counted in full, which is too much"
     if kept is None and any(name in part for name in _STATE_KEYS):
-        yield "it has layers without a growing cache but does not say which: all are counted, which is too many"
+        yield "it has layers without a growing cache but does not say which: all are counted, which may be too many"
     if kept and part.get("compress_ratios"):
         yield "its compress_ratios: an entry serves as key and value and is counted as two, which is too much"
     if (_largest_number(part, _EXPERTS) or 0) > 1 and not _largest_number(part, _EXPERTS_USED):
         yield "it has experts but does not say how many a token uses: all are counted as read, which is too much"
-    if unread_keys := not_understood(part, layers):
+    if unread_keys := not_understood(part, layers, _READ):
         yield f"its config.json has {listing(unread_keys)}, which nothing here reads: the figures are upper bounds"
     if runs := repeated(part):
         yield f"its config.json has {listing(runs)}: layers that run again are counted once, which is too little"
@@ -252,7 +258,7 @@ def _window_bytes(part: Config, kept: list[Keeps]) -> int:
 
 def _window_values(config: Config) -> int:
     """16-bit values per token of a layer with a sliding window, by the layer's configuration."""
-    if latent := _number_of(config, ("kv_lora_rank",)):
+    if latent := _number_of(config, ("swa_kv_lora_rank", "kv_lora_rank")):
         return latent + (_number_of(config, ("qk_rope_head_dim",)) or 0)  # an indexer is for full attention
     kv_heads, size = _cache_of(config)
     other = config.get("attention_other_setting")  # Step 3.5: the heads of these layers

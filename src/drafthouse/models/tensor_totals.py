@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -18,12 +18,13 @@ _SCALES = re.compile(
 _PACKED = re.compile(r"[._](?:qweight|weight_packed|blocks)$")
 _EXPERT = re.compile(r"\.experts\.|_experts\.|\.expert_|_exps\.")
 _SHARED = re.compile(r"shared?_expert|shared_mlp")
+_STATE = re.compile(r"\.(?:A_log|dt_bias|ssm_a|time_decay)$")
 _EMBEDDING = re.compile(
     r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|token_embd|embeddings|embed)\.weight$"
 )
 #: Tables beside the embedding, of which a token reads a row each: Gemma's per layer, n-grams (LongCat, Qwen).
 _TABLES = re.compile(r"embed_tokens_per_layer|per_layer_token_embd|n_?gram_embed\w*\.(?:embedders\.|weight)")
-_OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|output|embed_out)\.weight$|^head\.weight$")
+_OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|output|embed_out|unembed)\.weight$|^head\.weight$")
 _VISION_AUDIO = re.compile(
     r"(?:^|\.)(?:\w*(?:vision|visual|audio|image|video|speech|sound)\w*|mm_projector|multi_modal_projector|patch_merg\w*)\."
 )
@@ -66,6 +67,14 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
     return sorted(
         name for name in tensors if layer.get(name) in heads or re.search(r"(?:^|\.)(?:mtp|mtp_layers)\.", name)
     )
+
+
+def unexplained(tensors: Mapping[str, TensorKind], shape: Shape) -> Iterator[str]:
+    """Yield sentences on what the names of the tensors tell and the configuration does not; figures are too large."""
+    if shape.experts is None and any(map(_EXPERT.search, tensors)):
+        yield "its weights have experts, of which its config.json says nothing that is known: all are counted as read"
+    if "hybrid" not in shape.traits and any(map(_STATE.search, tensors)):
+        yield "its weights have recurrent states, of which its config.json says nothing that is known: all layers count"
 
 
 def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:

@@ -111,8 +111,23 @@ DENSE: dict[str, Any] = {
             {"layer_types": ["full_attention"] * 8, "kv_source_layers": [0, 0, 2, 2, 4, 4, 6, 6]},
             {"cached_layers": 4},
         ),
-        ({"model_type": "longcat_flash", "num_hidden_layers": None, "num_layers": 8}, {"cached_layers": 16}),
+        # LongCat: with the number of attentions, and with that of the layers, which have two
+        ({"architectures": ["LongcatFlashForCausalLM"], "num_layers": 4}, {"cached_layers": 8}),
         ({"layer_types": ["hybrid_sliding"] * 7 + ["hybrid"], "sliding_window": 10}, {"cached_layers": 1}),
+        ({"full_attention_layers": [3, 7]}, {"cached_layers": 2, "traits": ("hybrid",)}),
+        ({"mixer_types": ["minicpm4", "lightning-attn"]}, {"cached_layers": 4}),
+        ({"every_n_layers_global": 4, "sliding_window": 10}, {"cached_layers": 2}),
+        (
+            {
+                "layer_types": ["sliding_attention", "indexed_attention"] * 4,
+                "sliding_window_size": 10,
+                "kv_lora_rank": 512,
+                "swa_kv_lora_rank": 1024,
+                "qk_rope_head_dim": 64,
+            },
+            {"kv_heads": 1, "head_dim": 288, "window_bytes": 4 * 10 * 1088 * 2},
+        ),
+        ({"local_layer_ids": [0, 1, 2, 4, 5, 6], "sliding_window_size": 10}, {"cached_layers": 2}),
         ({"no_rope_layer_interval": 4, "attention_chunk_size": 10}, {"cached_layers": 2}),
         ({"global_attn_every_n_layers": 4, "sliding_window": 10}, {"cached_layers": 2}),
         # one number a layer
@@ -163,6 +178,12 @@ def test_of_a_model_that_sees_the_language_part_is_read() -> None:
     assert (shape.hidden, shape.traits) == (64, ("multimodal",))
 
 
+def test_longcats_layers_have_two_attentions() -> None:
+    config = {key: value for key, value in DENSE.items() if key != "num_hidden_layers"}
+    longcat = {**config, "architectures": ["LongcatFlashNgramForCausalLM"], "num_layers": 4}
+    assert shape_of(longcat, "org/model").cached_layers == 8
+
+
 def test_an_unknown_mixture_of_layers_is_said() -> None:
     shape = shape_of({**DENSE, "mamba_d_state": 16}, "org/model")
     assert shape.cached_layers == 8
@@ -198,8 +219,9 @@ def test_layers_that_run_several_times_are_counted_once_and_named() -> None:
     assert "too little" in shape.unsure[-1]
 
 
-def test_experts_without_a_known_number_in_use_are_named() -> None:
-    shape = shape_of({**DENSE, "num_experts": 64, "n_activated": 8}, "org/model")
+@pytest.mark.parametrize("more", [{"num_experts": 64, "n_activated": 8}, {"ffn_experts": 64, "num_experts_per_tok": 2}])
+def test_experts_that_are_known_by_half_are_named(more: dict[str, Any]) -> None:
+    shape = shape_of({**DENSE, **more}, "org/model")
     assert shape.experts is None
     assert "experts" in shape.unsure[0]
 
@@ -212,6 +234,37 @@ def test_experts_without_a_known_number_in_use_are_named() -> None:
         {"mlp_only_layers": [], "decoder_sparse_step": 1, "attention_window": None, "num_shared_experts": 2},
         {"quantization_config": {"config_groups": {}}, "routed_expert_hidden_size": 8, "no_rope_layers": [1]},
         {"mlp_layer_types": ["dense"] + ["sparse"] * 7, "num_dense_layers": 1, "o_groups": 8, "expert_dtype": "fp4"},
+        # Ling 2.6, Step 3.5 and MiniMax-M3
+        {"layer_group_size": 4, "group_norm_size": 4, "max_window_layers": 20, "num_kv_heads_for_linear_attn": 32},
+        {
+            "layer_types": ["full_attention"] * 8,
+            "attention_other_setting": {
+                "attention_type": "sliding_attention",
+                "num_attention_groups": 4,
+                "head_dim": 16,
+            },
+            "swiglu_limits_shared": [0.0, 7.0] * 4,
+            "yarn_only_types": ["full_attention"],
+            "moe_layers_enum": "2,3,4,5,6,7",
+            "share_expert_dims": 1280,
+            "moe_num_experts": 288,
+            "moe_top_k": 8,
+        },
+        {
+            "sparse_attention_config": {
+                "sparse_topk_blocks": 16,
+                "sparse_block_size": 128,
+                "sparse_attention_freq": [1] * 8,
+            }
+        },
+        # LFM2, Falcon-H1 and others
+        {
+            "block_multiple_of": 256,
+            "block_ff_dim": 12,
+            "mamba_n_groups": 2,
+            "image_token_index": 7,
+            "swa_rotary_base": 5,
+        },
         {"index_topk": 2048, "attn_res_block_size": 12, "block_size": 8, "chunk_size": 128, "num_hash_layers": 3},
     ],
 )
