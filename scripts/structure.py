@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 99_011,
-    "Python tokens": 532_554,
-    "Python test lines": 86_563,
+    "product lines": 99_021,
+    "Python tokens": 532_580,
+    "Python test lines": 86_571,
     "untyped mappings": 161,
     "comprehensions": 1_490,
     "conditional expressions": 814,

@@ -81,7 +81,7 @@ MESSAGES = (
     # --- Docker and NVIDIA's toolkit ---
     Message(
         r"could not select device driver|failed to discover GPU vendor from CDI|no known GPU vendor"
-        r"|unknown or invalid runtime name: nvidia",
+        r"|unknown or invalid runtime name: nvidia|Unknown runtime specified nvidia",
         "the engine knows no NVIDIA runtime",
         _TOOLKIT,
     ),
@@ -175,8 +175,8 @@ MESSAGES = (
         " drafthouse fits MODEL",
     ),
     Message(
-        r"(?i)CUDA out of memory|cudaMalloc failed: out of memory|CUDA error: out of memory|insufficient GPU memory"
-        r"|to allocate CUDA\d* buffer",
+        r"(?i)cuda.{0,80}(?<!run )(?<!running )out of memory|insufficient GPU memory|to allocate CUDA\d* buffer"
+        r"|Error Code 2: OutOfMemory",
         "the GPU's memory is full",
         "a shorter context, fewer sequences, smaller weights (drafthouse fits MODEL), or no other program on the GPU",
     ),
@@ -184,8 +184,18 @@ MESSAGES = (
     Message(
         r"Transformers does not recognize this architecture|unknown model architecture: '"
         r"|Model architectures .{1,120} are not supported for now",
-        "the engine version is older than the model",
-        "a newer engine version (make upgrade LIST=1)",
+        "this version of the engine does not know the architecture of the model or draft",
+        "a newer engine version (make upgrade LIST=1), or another checkpoint",
+    ),
+    Message(
+        r"Model Runner V2 does not yet support",
+        "vLLM's second model runner cannot do this",
+        "set VLLM_USE_V2_MODEL_RUNNER=0, for both arms, or choose another method",
+    ),
+    Message(
+        r"num_speculative_tokens must be provided",
+        "the number of draft tokens is missing, and the draft's config.json does not give it",
+        "set num_speculative_tokens",
     ),
     Message(
         r"model doesn't contain MTP layers",

@@ -280,7 +280,7 @@ _HARMLESS = re.compile(
     )
 )
 #: Keys of layers that run more than once for a token: each run may keep a cache of its own.
-_REPEATED = re.compile(r"loop|recurrent_(?:layers|loops|depth)|num_passes")
+_REPEATED = re.compile(r"loop|recurrent_(?:layers|depth)|num_passes")
 
 
 def not_understood(config: Config, count: int, known: Collection[str]) -> list[str]:
@@ -289,7 +289,7 @@ def not_understood(config: Config, count: int, known: Collection[str]) -> list[s
     A list with an entry for each of ``count`` layers is about layers, whatever its name; numbers with a fraction are
     limits and factors. ``known``: keys that are read elsewhere.
     """
-    readers = {*dict(_FORMS), *known}
+    readers = {*dict(_FORMS), *known, *repeated(config)}
     keys = []
     for key, value in _with_parts(config):
         name = key.rpartition(".")[2]

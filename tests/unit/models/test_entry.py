@@ -180,3 +180,9 @@ def test_what_only_the_weights_tell_of_is_noted_and_marked(name: str) -> None:
     assert new.entry["bound"] == "at most"
     assert [note for note in new.notes if "says nothing that is known" in note]
     assert "bound" not in _made(config).entry
+
+
+def test_figures_that_may_be_too_small_are_no_upper_bounds() -> None:
+    config = _config("qwen3-8b")
+    assert _made({**config, "loop_num_passes": 3}).entry["bound"] == "about"
+    assert _made({**config, "attention_pattern": "LLG"}).entry["bound"] == "at most"

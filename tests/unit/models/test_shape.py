@@ -201,6 +201,7 @@ def test_an_unknown_mixture_of_layers_is_said() -> None:
         {"cla_factor": 2},
         {"attention_sinks_by_depth": [4, 3, 2, 1, 4, 3, 2, 1]},
         {"hybrid_every": 4},
+        {"loop_schedule": [1, 2]},
         {"n_mixture_blocks": 4},
         {"layer_types": ["full_attention"] * 7 + ["hyena"]},
         {"layer_types": ["full_attention"] * 7},
@@ -216,7 +217,8 @@ def test_a_key_that_may_be_about_layers_or_experts_and_is_not_known_is_named(mor
 def test_layers_that_run_several_times_are_counted_once_and_named() -> None:
     shape = shape_of({**DENSE, "loop_num_passes": 3}, "org/model")
     assert shape.may_be_more
-    assert "too little" in shape.unsure[-1]
+    (sentence,) = shape.unsure
+    assert "too little" in sentence
 
 
 @pytest.mark.parametrize("more", [{"num_experts": 64, "n_activated": 8}, {"ffn_experts": 64, "num_experts_per_tok": 2}])
