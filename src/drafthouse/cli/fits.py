@@ -93,10 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         about_model = {"model": model["name"], "engine": engine["name"], "context": args.context}
         print_json("fits", {**about_model, "rows": list(map(asdict, rows))})
         return DONE
-    at_most = "at most " if "bound" in model else ""  # the files give only an upper bound of the KV cache
+    bound = f"{model.get('bound', '')} ".lstrip()  # config.json was understood in part
     needs = (
         f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
-        f" {at_most}{kv_gb(model, engine, args.context):.2f} GB of KV cache for {args.context:,} tokens"
+        f" {bound}{kv_gb(model, engine, args.context):.2f} GB of KV cache for {args.context:,} tokens"
         f" ({engine['name']})"
     )
     print(textwrap.fill(needs, terminal_columns()) + "\n")

@@ -185,15 +185,15 @@ def _memory(resolved: ResolvedProfile, columns: int) -> str:
         sizes = map(_gb, [usable, fit["weights"], fit["draft"], fit["overhead"], fit["kv_needed"], fit["left"]])
         rows.append([arm, *sizes, f"{fit['longest_context']:,}"])
     fit = resolved["arms"]["baseline"]["fit"]
-    is_upper_bound = "bound" in resolved["target"]
+    bound = resolved["target"].get("bound")
     head = ["memory, GB/device", "usable", "weights", "draft", "overhead", "KV cache", "left", "longest context"]
     notes = (
         f"usable = {fit['utilization']:.0%} of {_gb(fit['memory'])} GB;"
         f" KV cache for a context of {fit['context']:,} tokens, {count(fit['sequences'], 'sequence')};"
         " overhead is assumed, not measured"
     )
-    if is_upper_bound:
-        notes += "; the KV cache is an upper bound, as the model's config.json was not understood whole"
+    if bound:
+        notes += f"; the KV cache is {bound} this size, as the model's config.json was not understood whole"
     return f"{table(head, rows, columns)}\n{_wrapped(notes, indent=0, columns=columns)}"
 
 

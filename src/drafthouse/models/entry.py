@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
@@ -13,7 +13,7 @@ from ..core.plain_text import printable
 from ..profiles.model_names import find_model
 from .heads import head_method, head_shape, most_tokens, speculators_of, target_of, verifier_of
 from .shape import Config, Shape, shape_of
-from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
+from .tensor_totals import TensorKind, Totals, head_tensors, totals_of, unexplained
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import ModelEntry, ModelSource
@@ -104,6 +104,7 @@ def _head_entry(
 def _model_entry(facts: Facts, models: Mapping[str, ModelEntry], notes: list[str]) -> ModelEntry:
     """The entry of a target model or draft model."""
     shape = shape_of(facts.config, facts.repo)
+    shape = replace(shape, unsure=(*shape.unsure, *unexplained(facts.tensors, shape)))
     tokenizer = _tokenizer(facts, shape, models, notes)
     notes += shape.unsure
     totals = totals_of(facts.tensors, shape)
@@ -138,7 +139,9 @@ def _common_entry(facts: Facts, shape: Shape, totals: Totals, tokenizer: str) ->
         entry["format"], entry["file"] = "gguf", facts.file
     if facts.gated:
         entry["gated"] = True
-    if shape.unsure:
+    if shape.may_be_more:
+        entry["bound"] = "about"
+    elif shape.unsure:
         entry["bound"] = "at most"
     return entry
 
@@ -169,7 +172,7 @@ def _add_target_keys(entry: ModelEntry, facts: Facts, shape: Shape, totals: Tota
         entry["kv_layers"] = shape.cached_layers
         if shape.window_bytes:
             entry["window_bytes"] = shape.window_bytes
-        else:
+        elif "hybrid" in shape.traits:
             notes.append("the recurrent state of its other layers is not counted: add state_bytes for many sequences")
     temperature = facts.generation.get("temperature")
     if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:

@@ -6,8 +6,9 @@ layer. `_FORMS` has the keys and their readers. Without any of these keys every 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,32 @@ class Keeps(Enum):
 
 #: A function of a key's value, the configuration and the number of layers: what each layer keeps, None if unreadable.
 Reader = Callable[[object, "Config", int], list[Keeps] | None]
-#: What a layer keeps, by its word in `layer_types` and older keys; any other word is full attention.
+#: What a layer keeps, by its word in `layer_types` and older keys; any other word is counted as full attention, and
+#: named (`not_understood`). A hybrid layer has attention beside a state of fixed size (Falcon-H1, Zamba 2, ZAYA1).
 _WORDS = {
-    **dict.fromkeys(("sliding_attention", "chunked_attention", "local", "local_attention", "swa"), Keeps.WINDOW),
     **dict.fromkeys(
         (
-            *("linear_attention", "mamba", "mamba2", "recurrent", "conv", "short_conv", "kda", "lightning"),
+            *("full_attention", "attention", "global", "global_attention", "full", "hybrid", "indexed_attention"),
+            *("deepseek_sparse_attention", "minimax_m3_sparse"),
+        ),
+        Keeps.ALL,
+    ),
+    **dict.fromkeys(
+        ("sliding_attention", "chunked_attention", "local", "local_attention", "swa", "hybrid_sliding"), Keeps.WINDOW
+    ),
+    **dict.fromkeys(
+        (
+            *(
+                "linear_attention",
+                "mamba",
+                "mamba2",
+                "recurrent",
+                "conv",
+                "short_conv",
+                "kda",
+                "lightning",
+                "lightning-attn",
+            ),
             *("gated_deltanet", "rwkv", "ssm", "linear"),
         ),
         Keeps.STATE,
@@ -52,12 +73,26 @@ def layers_of(config: Config, count: int) -> list[Keeps] | None:
             break
     if kept is None:
         return None
+    # The layers of an MTP head may stand after the model's own (Step 3.5, DeepSeek-V4).
+    kept = kept[:count] + [Keeps.ALL] * (count - len(kept))
     shared = config.get("num_kv_shared_layers")  # Gemma 3n: the last layers use an earlier layer's cache
     if type(shared) is int and 0 < shared < len(kept):
         kept = kept[:-shared] + [Keeps.NOTHING] * shared
+    for layer, source in enumerate((_integer_list(config.get("kv_source_layers")) or [])[:count]):
+        if source != layer:  # Mistral Large 4: this layer reads the cache of the layer ``source``
+            kept[layer] = Keeps.NOTHING
     if window_of(config) is None:
         return [Keeps.ALL if layer_keeps is Keeps.WINDOW else layer_keeps for layer_keeps in kept]
     return kept
+
+
+def layer_count(config: Config) -> int | None:
+    """The number of layers by a list with one entry each (Nemotron 3 Ultra has nothing else); None without one."""
+    for key in _BY_LAYER:
+        value = config.get(key)
+        if isinstance(value, (list, str)) and value:
+            return len(value)
+    return None
 
 
 def window_of(config: Config) -> int | None:
@@ -139,6 +174,12 @@ def _full_layers(value: object, config: Config, count: int) -> list[Keeps] | Non
     return _split_by_numbers(numbers, count, Keeps.ALL, Keeps.STATE, first=0) if numbers else None
 
 
+def _local_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """Inkling: the numbers of the layers with a window, from 0."""
+    numbers = _integer_list(value)
+    return _split_by_numbers(numbers, count, Keeps.WINDOW, Keeps.ALL, first=0) if numbers else None
+
+
 def _window_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
     """Qwen 2: with `use_sliding_window` the first ``value`` layers have full attention, the others a window."""
     if type(value) is not int or config.get("use_sliding_window") is not True:
@@ -146,10 +187,27 @@ def _window_layers(value: object, config: Config, count: int) -> list[Keeps] | N
     return _split(count, lambda layer: layer < value, Keeps.ALL, Keeps.WINDOW)
 
 
+def _compressed(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """DeepSeek-V4: a layer keeps a window and, with a ratio r, one entry for r tokens; ratio 0 is the window alone.
+
+    Many such layers hold as much as a few with full attention. Only their number counts in a memory plan, so those few
+    stand first. An entry serves as key and value, which is counted as two: the result is an upper bound.
+    """
+    ratios = _integer_list(value)
+    if not ratios:
+        return None
+    full = math.ceil(sum(1 / ratio for ratio in ratios[:count] if ratio > 0))
+    return _split(count, lambda layer: layer < full, Keeps.ALL, Keeps.WINDOW)
+
+
+#: Keys with a word or letter for each layer.
+_BY_LAYER = ("layer_types", "layers_block_type", "hybrid_override_pattern")
 #: Keys with their readers; the first key that can be read decides.
 _FORMS: tuple[tuple[str, Reader], ...] = (
     ("layer_types", _from_words),
     ("layers_block_type", _from_words),
+    ("layer_types_with_mtp", _from_words),
+    ("mixer_types", _from_repeated_words),  # MiniCPM
     ("block_types", _from_repeated_words),
     ("_block_types", _from_repeated_words),
     ("hybrid_override_pattern", _from_letters),
@@ -164,7 +222,15 @@ _FORMS: tuple[tuple[str, Reader], ...] = (
     ("attn_layer_indices", _full_layers),
     ("full_attn_idxs", _full_layers),
     ("hybrid_layer_ids", _full_layers),
+    ("full_attention_layers", _full_layers),  # GigaChat
+    ("local_layer_ids", _local_layers),
     ("max_window_layers", _window_layers),
+    # 1 is a layer with positions, which sees a chunk (Llama 4); without a chunk or window all are full attention.
+    ("no_rope_layers", _by_number(1, Keeps.WINDOW)),
+    ("no_rope_layer_interval", _every(Keeps.WINDOW)),
+    ("global_attn_every_n_layers", _every(Keeps.WINDOW)),
+    ("every_n_layers_global", _every(Keeps.WINDOW)),
+    ("compress_ratios", _compressed),
 )
 
 
@@ -186,45 +252,70 @@ def _integer_list(value: object) -> list[int] | None:
 
 # --- keys without a reader --------------------------------------------------------------------------------
 
-_RELEVANT = re.compile(r"expert|layer|window|pattern|ratio|group")
+_RELEVANT = re.compile(
+    "expert|layer|window|pattern|ratio|group|block|shar|loop|recurren|every|interval|period|stride|sparse|hybrid|compress"
+    "|global|local|chunk|cla_|index|swa_|kv_|types$|pass(?:es)?$"
+)
 #: Relevant keys that need no reader: `shape.py` reads them, or they change neither the cache nor the bytes.
 _HARMLESS = re.compile(
     "|".join(
         (
             # widths, normalisation, training, quantisation
             r"_hidden_size$|intermediate_size$|layer_?norm|group_?norm|norm_after|_eps$|_act$|_bias$|layer_?scale",
-            r"layer_?drop|dropout|initiali[sz]er|loss|capacity|jitter|router|aux_|quant|mlp_ratio|rope",
-            # numbers of experts, groups and layers
-            r"^(?:num|n)_(?:routed_|local_|shared_|moe_)?experts?(?:_per_(?:tok|token|group))?$|^experts_per_tok",
-            r"^moe_num_(?:shared_)?experts$|^top_k_experts$|^num_(?:selected|activated)_experts$|^shared_expert",
-            r"^(?:(?:num|n)_(?:expert_)?|top_?k_)groups?$|_per_layer_input$",
-            r"^(?:num|n)_(?:hidden_|encoder_|decoder_|kv_shared_)?layers?$",
-            r"^num_(?:nextn_predict|mtp)_layers$|^mtp_|^attn_layer_offset$|layer_ids$|^transformer_layer_config$",
-            # which layers have experts
-            r"^moe_layer|^expert_layer_|^mlp_only_layers$|^interleave_moe_layer_step$|^decoder_sparse|^first_k_dense",
-            # windows, and layers with cross-attention or without positions
-            r"^(?:use_|attention_)?(?:sliding_)?window(?:_size|_non_causal)?$|^cross_attention|^no_rope_layer",
+            r"layer_?drop|dropout|initiali[sz]er|loss|capacity|jitter|router|aux_|quant|mlp_ratio|rope|_dims?$|_fn$|^yarn",
+            r"^activation|^swiglu|rotary|nope$|gate_type$|_index$|_stride$|^block_(?:auto|dim|ff|mlp|multiple|norm|out|use)",
+            r"^mamba_n_?groups$|tuning_layers$|expert_dtype$|_strategy$|chunk_size|_res_block|^block_size$|^o_groups$|_cache_dtype$|^_?attn_implementation",
+            # numbers of experts, groups, heads and layers
+            r"^(?:num|n|moe_num)_shared_experts?$|^shared_expert|^num_experts_per_group$",
+            r"^(?:(?:num|n)_(?:expert_)?|top_?k_)groups?$|_per_layer_input$|(?:key_value|attention)_heads",
+            r"^num_(?:encoder_|decoder_|kv_shared_)layers?$|^mtp_|^attn_layer_offset$",
+            r"(?:target|state|ple)_layer_ids$|^transformer_layer_config$|linear_attn$",
+            # which layers have experts, and how a token finds them
+            r"^moe_(?:layer|every)|^expert_layer_|^mlp_(?:only_layers|layer_types)$|^interleave_moe_layer_step$|^decoder_sparse",
+            r"^first_k_dense|^num_(?:dense|hash)_layers$|^moe_shared_expert",
+            # windows, latent vectors and their indexes, and layers with cross-attention
+            r"^(?:use_|attention_)?(?:sliding_)?window(?:_size|_non_causal)?$|^cross_attention|^kv_lora_rank$",
+            r"^index(?:er)?_|^sparse_|^per_layer_config$|^kv_source_layers$|^use_sparse_attention",
         )
     )
 )
+#: Keys of layers that run more than once for a token: each run may keep a cache of its own.
+_REPEATED = re.compile(r"loop|recurrent_(?:layers|depth)|num_passes")
 
 
-def not_understood(config: Config) -> list[str]:
-    """Keys that may change the cache or the bytes by their names, and that have no reader."""
-    readers = dict(_FORMS)
+def not_understood(config: Config, count: int, known: Collection[str]) -> list[str]:
+    """Keys that may change the cache or the bytes by their names or values, and that have no reader.
+
+    A list with an entry for each of ``count`` layers is about layers, whatever its name; numbers with a fraction are
+    limits and factors. ``known``: keys that are read elsewhere.
+    """
+    readers = {*dict(_FORMS), *known, *repeated(config)}
     keys = []
     for key, value in _with_parts(config):
-        is_ignored = value in (None, False, 0, 1, "", [], {}) or key in readers
-        if _RELEVANT.search(key) and not is_ignored and not _HARMLESS.search(key):
+        name = key.rpartition(".")[2]
+        is_ignored = value in (None, False, 0, 1, "", [], {}) or name in readers or _HARMLESS.search(name)
+        by_layer = isinstance(value, list) and 2 < len(value) == count and not isinstance(value[0], float)
+        if (_RELEVANT.search(name) or by_layer) and not is_ignored:
             keys.append(key)
+    for key in _BY_LAYER:
+        words = config.get(key)
+        if isinstance(words, list):
+            keys += [f"{key} {word}" for word in sorted(set(map(str, words)) - set(_WORDS))]
+        if isinstance(words, (list, str)) and 0 < len(words) < count:
+            keys.append(f"{key} of {len(words)} layers")
     return keys
+
+
+def repeated(config: Config) -> list[str]:
+    """The keys that say that layers run more than once for a token."""
+    return [key for key, value in config.items() if _REPEATED.search(key) and type(value) is int and value > 1]
 
 
 def _with_parts(config: Config) -> Iterable[tuple[str, object]]:
     """Yield the keys and values of a configuration, and those of its parts about attention as `part.key`."""
     for key, value in config.items():
         yield str(key), value
-        if isinstance(value, Mapping) and "attn" in str(key):
+        if isinstance(value, Mapping) and re.search("attn|attention", str(key)):
             for inner_key, inner_value in value.items():
                 if inner_key not in ("kda_layers", "full_attn_layers"):
                     yield f"{key}.{inner_key}", inner_value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -17,11 +17,16 @@ _SCALES = re.compile(
 )
 _PACKED = re.compile(r"[._](?:qweight|weight_packed|blocks)$")
 _EXPERT = re.compile(r"\.experts\.|_experts\.|\.expert_|_exps\.")
-_SHARED = re.compile(r"shared_expert")
-_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|token_embd)\.weight$")
-_OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|output|embed_out)\.weight$")
+_SHARED = re.compile(r"shared?_expert|shared_mlp")
+_STATE = re.compile(r"\.(?:A_log|dt_bias|ssm_a|time_decay)$")
+_EMBEDDING = re.compile(
+    r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|token_embd|embeddings|embed)\.weight$"
+)
+#: Tables beside the embedding, of which a token reads a row each: Gemma's per layer, n-grams (LongCat, Qwen).
+_TABLES = re.compile(r"embed_tokens_per_layer|per_layer_token_embd|n_?gram_embed\w*\.(?:embedders\.|weight)")
+_OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|output|embed_out|unembed)\.weight$|^head\.weight$")
 _VISION_AUDIO = re.compile(
-    r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_embed_tokens|audio_tower|mm_projector)\."
+    r"(?:^|\.)(?:\w*(?:vision|visual|audio|image|video|speech|sound)\w*|mm_projector|multi_modal_projector|patch_merg\w*)\."
 )
 
 
@@ -64,6 +69,14 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
     )
 
 
+def unexplained(tensors: Mapping[str, TensorKind], shape: Shape) -> Iterator[str]:
+    """Yield sentences on what the names of the tensors tell and the configuration does not; figures are too large."""
+    if shape.experts is None and any(map(_EXPERT.search, tensors)):
+        yield "its weights have experts, of which its config.json says nothing that is known: all are counted as read"
+    if "hybrid" not in shape.traits and any(map(_STATE.search, tensors)):
+        yield "its weights have recurrent states, of which its config.json says nothing that is known: all layers count"
+
+
 def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
     """The totals of all tensors."""
     head = set(head_tensors(tensors, shape))
@@ -76,18 +89,35 @@ def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
             parameters += _weight_count(name, tensor, shape.bits)
         if name in head:
             head_bytes += tensor.size
-        elif _VISION_AUDIO.search(name) or (_EMBEDDING.search(name) and not tied):
+        elif _VISION_AUDIO.search(name) or _TABLES.search(name) or (_EMBEDDING.search(name) and not tied):
             continue  # not read for a text token, or only one row of it
-        elif _EXPERT.search(name) and not _SHARED.search(name):
+        elif _is_of_experts(name, tensor, shape):
             read += tensor.size * expert_share
         else:
             read += tensor.size
     return Totals(parameters, round(read), head_bytes)
 
 
+def _is_of_experts(name: str, tensor: TensorKind, shape: Shape) -> bool:
+    """True for weights of routed experts, by their name; or, if all are in one tensor, by its first dimension.
+
+    Granite 4 (`block_sparse_moe.input_linear`) and Step 3.5 (`moe.up_proj`) do not name the experts.
+    """
+    if _SHARED.search(name):
+        return False
+    stacked = shape.experts is not None and len(tensor.shape) == 3 and tensor.shape[0] == shape.experts[0]
+    return stacked or bool(_EXPERT.search(name))
+
+
 def _weight_count(name: str, tensor: TensorKind, bits: int | None) -> int:
-    """Number of weights in a tensor; quantised weights of ``bits`` bits are packed into wider values."""
+    """Number of weights in a tensor; quantised weights of ``bits`` bits are packed into wider values.
+
+    Bytes hold two weights of 4 bits each, also if config.json says nothing of it, or has the 8 bits of other weights
+    (hf_quant_config.json alone; the experts of DeepSeek-V4).
+    """
     count = prod(tensor.shape)
-    if bits and (_PACKED.search(name) or (tensor.dtype == "U8" and bits < 8)):
+    if tensor.dtype == "U8":
+        return count * 8 // min(bits or 4, 4)
+    if bits and (_PACKED.search(name) or (tensor.dtype == "I8" and bits < 8)):
         return count * DTYPE_BITS.get(tensor.dtype, 8) // bits
     return count

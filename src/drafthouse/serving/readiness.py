@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import object_in, replace_file
 from ..core.http import opener
-from ..core.messages import known_message
+from ..core.messages import last_known_message
 from ..core.step_clock import read_step_clock
 from .first_request import ask_once
 from .oom_killer import DO as OUT_OF_MEMORY_DO
@@ -45,6 +45,7 @@ class StartFacts(TypedDict, total=False):
 _CHECK_EVERY_S = 0.2
 _PAGE_S = 5  # timeout of the health page and of the list of models
 _LAST_LINES = 15  # of the engine's log, in a message
+_SEARCHED_LINES = 80  # vLLM's front end prints some 50 lines after the error of its engine process
 
 
 def wait_until_ready(
@@ -180,9 +181,9 @@ def _death_problem(runtime: Runtime, name: str, state: State, kills: Kills | Non
     advice = ""
     if is_out_of_memory(why):
         advice = f"{OUT_OF_MEMORY_DO}; then "
-    explanation = known_message(printed)
-    if explanation:
-        advice += f"{explanation.cause}: {explanation.do}; then "
+    if explained := last_known_message(runtime.tail(name, _SEARCHED_LINES).splitlines()):
+        line, explanation = explained
+        advice += f"{explanation.cause} ({line.strip()[-200:]}): {explanation.do}; then "
     return Problem(
         "engine-died",
         f"the {name} arm died ({why}); its last lines:\n{printed}",

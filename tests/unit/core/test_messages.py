@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from drafthouse.core.messages import MESSAGES, known_message, last_known_message
@@ -41,7 +44,33 @@ def test_a_message_has_its_cause(text: str, cause: str) -> None:
     assert cause in found.cause
 
 
-@pytest.mark.parametrize("text", ["", "AssertionError", "HTTP 802 bytes", "INFO Xid of nothing: 79", "expert 79"])
+REPORTED = json.loads(Path(__file__).with_name("messages.json").read_text("utf-8"))["messages"]
+
+
+@pytest.mark.parametrize(("source", "text", "cause"), REPORTED, ids=[row[0] for row in REPORTED])
+def test_a_reported_message_has_the_cause_of_its_thread_or_none(source: str, text: str, cause: str | None) -> None:
+    lines = ["Traceback (most recent call last):", text, "    raise e"]
+    explained = last_known_message(lines)
+    if cause is None:
+        assert explained is None
+        return
+    assert explained is not None
+    assert (explained[0], cause in explained[1].cause) == (text, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "AssertionError", "HTTP 802 bytes", "INFO Xid of nothing: 79", "expert 79"),
+        # a client of our own gateway; an advice beside a figure; a bus address; a flag in a listing
+        '127.0.0.1:5000 - "POST /v1/chat/completions HTTP/1.1" 429 Too Many Requests',
+        "Available KV cache memory: 18.78 GiB",
+        "NVRM: loading module for PCI:0000:79:00",
+        "non-default args: {'gpu_memory_utilization': 0.98, 'mem_fraction_static': 0.8}",
+        "nvidia-nvswitch1: Xid of nothing (PCI:0000:aa:00.0): 31",
+        "No space left on device",
+    ],
+)
 def test_what_is_no_message_of_the_table_has_none(text: str) -> None:
     assert known_message(text) is None
 
@@ -52,6 +81,13 @@ def test_the_last_line_with_a_message_is_the_one_that_is_told() -> None:
     assert found is not None
     assert (found[0], "fallen off" in found[1].cause) == (lines[1], True)
     assert last_known_message(lines[2:]) is None
+
+
+def test_an_nvswitch_is_no_gpu() -> None:
+    """Its SXid numbers are not the GPUs' Xid numbers."""
+    found = known_message("nvidia-nvswitch1: SXid (PCI:0000:31:00.0): 79, Severity 1")
+    assert found is not None
+    assert "NVSwitch" in found.cause
 
 
 def test_every_row_has_a_cause_and_something_to_do() -> None:

@@ -177,3 +177,20 @@ def test_heads_that_no_engine_loads_are_refused_with_the_reason(config: dict[str
 )
 def test_an_entry_is_called_as_its_repository(name: str, expected: str) -> None:
     assert entry_id(name) == expected
+
+
+@pytest.mark.parametrize("name", ["layers.0.mlp.experts.3.up_proj.weight", "layers.0.mixer.A_log"])
+def test_what_only_the_weights_tell_of_is_noted_and_marked(name: str) -> None:
+    """A family whose keys are all unknown is dense, with attention in every layer, by its configuration."""
+    config = _config("qwen3-8b")
+    tensors = {name: TensorKind("BF16", (1, 1), 2)}
+    new = made_entry(Facts("org/name", "a" * 40, config, {"model.safetensors": 2}, tensors), HOUSE.models)
+    assert new.entry["bound"] == "at most"
+    assert [note for note in new.notes if "says nothing that is known" in note]
+    assert "bound" not in _made(config).entry
+
+
+def test_figures_that_may_be_too_small_are_no_upper_bounds() -> None:
+    config = _config("qwen3-8b")
+    assert _made({**config, "loop_num_passes": 3}).entry["bound"] == "about"
+    assert _made({**config, "attention_pattern": "LLG"}).entry["bound"] == "at most"

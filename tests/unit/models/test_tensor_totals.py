@@ -31,6 +31,21 @@ def test_of_experts_a_token_reads_those_it_uses_and_what_all_share() -> None:
     assert totals_of({**routed, **shared}, shape).read == 2 * 200 + 200
 
 
+@pytest.mark.parametrize("name", ["block_sparse_moe.input_linear.weight", "moe.up_proj.weight"])
+def test_experts_in_one_tensor_are_known_by_its_first_dimension(name: str) -> None:
+    """Granite 4 and Step 3.5, whose names do not say it; 8 is no expert where the model has 16."""
+    stacked = {f"model.layers.0.{name}": tensor(8, 10, 10)}
+    for count, read in ((8, 2 * 200), (16, 8 * 200)):
+        shape = shape_of({**LITTLE, "num_experts": count, "num_experts_per_tok": 2}, "")
+        assert totals_of(stacked, shape).read == read
+
+
+def test_of_tables_a_token_reads_a_row() -> None:
+    names = ["language_model.embed_tokens_per_layer", "ngram_embeddings.embedders.3", "ple.1.ngram_embedding", "embed"]
+    tensors = {f"model.{name}.weight": tensor(10, 10) for name in names} | {"head.weight": tensor(5, 5)}
+    assert totals_of(tensors, shape_of(LITTLE, "")).read == 50
+
+
 def test_packed_weights_are_counted_and_their_scales_are_not() -> None:
     shape = shape_of({**LITTLE, "quantization_config": {"quant_method": "gptq", "bits": 4}}, "")
     tensors = {
@@ -42,9 +57,11 @@ def test_packed_weights_are_counted_and_their_scales_are_not() -> None:
 
 
 def test_an_image_is_no_token() -> None:
-    tensors = {"visual.blocks.0.weight": tensor(10, 10), "model.layers.0.mlp.up_proj.weight": tensor(5, 5)}
+    towers = ("visual", "model.vision_tower", "vision_encoder", "audio_encoder.layers", "multi_modal_projector")
+    tensors = {f"{tower}.0.weight": tensor(10, 10) for tower in towers}
+    tensors["model.layers.0.mlp.up_proj.weight"] = tensor(5, 5)
     totals = totals_of(tensors, shape_of(LITTLE, ""))
-    assert (totals.read, totals.parameters) == (50, 125)
+    assert (totals.read, totals.parameters) == (50, 525)
 
 
 @pytest.mark.parametrize(

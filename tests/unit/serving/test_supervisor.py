@@ -113,6 +113,18 @@ def test_an_engine_that_dies_at_start_shows_its_last_lines(tmp_path: Path, super
     assert "error: no such flag --spec" in problem.found
 
 
+def test_the_cause_of_a_death_may_stand_above_the_last_lines(tmp_path: Path, supervisor: Supervisor) -> None:
+    """vLLM's front end prints its own traceback after the error of its engine process."""
+    error = "ValueError: No available memory for the cache blocks."
+    one = program(tmp_path, f"print('{error}'); print('  File x\\n' * 50); raise SystemExit(1)")
+    supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
+    with pytest.raises(DrafthouseError) as caught:
+        wait(supervisor, one, 1)
+    (problem,) = caught.value.problems
+    assert "no memory is left for the KV cache" in problem.do
+    assert f"({error})" in problem.do
+
+
 def test_an_engine_that_never_gets_ready(tmp_path: Path, supervisor: Supervisor) -> None:
     one = program(tmp_path, "import time; print('compiling', flush=True); time.sleep(60)")
     supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
