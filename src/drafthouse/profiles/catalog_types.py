@@ -145,7 +145,7 @@ class ModelEntry(TypedDict):
     kv_layers: NotRequired[Annotated[int, {"low": 0}]]  # layers whose KV cache grows with the context, if not all
     window_bytes: NotRequired[Count]  # 16-bit KV cache of one sequence in the layers with a limited window
     state_bytes: NotRequired[Count]  # recurrent state of one sequence
-    # config.json understood in part: KV cache and read_bytes are upper bounds, or with `about` perhaps too small as well.
+    # config.json understood in part: KV cache and read_bytes are upper bounds; with `about` they may be too small, too.
     bound: NotRequired[Literal["at most", "about"]]
     hidden: Count  # width of the hidden states
     heads: Count  # attention heads
