@@ -1,4 +1,4 @@
-"""EvidenceFacts of a GPU run: what is kept of a report, and everything for which a folder is refused."""
+"""Evidence of a GPU run: what is kept of a report, and everything for which a folder is refused."""
 
 from __future__ import annotations
 
