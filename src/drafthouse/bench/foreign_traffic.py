@@ -162,8 +162,7 @@ def token_sums(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> C
     complete answer (and so no usage), if the server still runs a request (its counters are then incomplete), or if the
     counter is missing or decreased.
     """
-    traffic_before = before.get("traffic") or {}
-    traffic_after = after.get("traffic") or {}
+    traffic_before, traffic_after = before.get("traffic") or {}, after.get("traffic") or {}
     engine = _increase(traffic_before, traffic_after, "output_tokens")
     usage = [request.get("output_tokens") or 0 for request in requests if request.get("status") == "ok"]
     complete = len(usage) == len(requests) > 0 and not traffic_after.get("running")

@@ -1,4 +1,16 @@
-"""Convert the recording of an ended request into its measurements: status, latencies, text, token counts."""
+"""Convert the recording of an ended request into its measurements: status, latencies, text, token counts.
+
+The definitions are those of `vllm/benchmarks/serve.py`. N is the server's count of output tokens, and first and last
+are the arrival times of the first and last chunk with tokens:
+
+- TTFT = first - sent
+- TTFAT = the same for the first token that is not reasoning
+- E2E = last - sent
+- TPOT = (E2E - TTFT) / (N - 1), unless the answer came in too few pieces (`samples.time_per_token`)
+- ITL = the gaps between chunks with tokens. With speculation a chunk carries several tokens, so ITL is not TPOT.
+
+An answer that was not streamed arrived at once, so it has only E2E.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +31,7 @@ OK_STATUS = 200
 def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
     """The measurements of one request. ``zero_s`` is the start of the run, in seconds of ``time.perf_counter``.
 
-    The definitions are those of `vllm/benchmarks/serve.py`. N is the server's count of output tokens, and first and
-    last are the arrival times of the first and last chunk with tokens:
-    TTFT = first - sent; E2E = last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between chunks with tokens.
-    With speculation a chunk carries several tokens, so ITL is not TPOT. TTFAT is TTFT for the first token that is not
-    reasoning. A value that is unknown is None. TPOT is also None if the answer came in too few pieces
-    (`samples.time_per_token`). An answer that was not streamed arrived at once, so it has only E2E.
+    The values are explained at the head of this file; one that is unknown is None.
     """
     not_streamed = not record.ask.stream and not record.stream
     answer = read_answer(_events_of(record, not_streamed))

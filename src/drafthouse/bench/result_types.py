@@ -48,7 +48,7 @@ class Cost(TypedDict):
 
 
 class Request(Cost):
-    """One request and its answer, explained at `raw_request.raw_request`; None: unknown."""
+    """One request and its answer, explained in `raw_request.py`; None: unknown."""
 
     prompt_id: str
     kind: str  # the prompt kind
@@ -272,7 +272,7 @@ class Acceptance(Drafting):
 
 
 class Power(TypedDict):
-    """The power and energy that an arm used (`power.power_of`); None: not measured."""
+    """The power (W) and energy (J) that an arm used; null if not measured."""
 
     source: str | None  # what was read, for people
     why: NotRequired[str | None]  # why a number is missing

@@ -128,37 +128,37 @@ class MissingLevel(TypedDict):
 class StartsSeen(TypedDict):
     """The standard deviation that server starts alone cause in a ratio, estimated from ``rounds`` rounds."""
 
-    sd: float
+    sd: float  # a fraction
     rounds: int
 
 
 class Crossing(TypedDict):
     """The load levels between which speculation pays; None for an end outside the ladder's levels."""
 
-    pays_until: float | None
-    reaches_top: bool
-    pays_from: float | None
-    interval: list[float | None] | None
-    gaps: list[float]
-    beyond: LevelChange | None
-    at_the_top: NotRequired[LevelChange | None]
+    pays_until: float | None  # None also: speculation pays at no level
+    reaches_top: bool  # True if it pays up to the highest level
+    pays_from: float | None  # None: it pays at the lowest level already, or at none
+    interval: list[float | None] | None  # of pays_until
+    gaps: list[float]  # levels between paying ones that do not pay
+    beyond: LevelChange | None  # the first higher level at which speculation costs
+    at_the_top: NotRequired[LevelChange | None]  # the last one
 
 
 class Crossover(Crossing):
     """The load up to which speculation pays for one prompt kind (`analysis/crossover.py`)."""
 
-    word: str
-    unit: str
-    levels: list[LevelVerdict]
-    planned: int
-    confidence: float
-    threshold: float
-    prompts_needed: int
-    prompts_needed_above: int
+    word: str  # pays, does not pay or cannot say
+    unit: str  # of the levels, in words
+    levels: list[LevelVerdict]  # with a usable pair of steps
+    planned: int  # number of levels, also without a usable pair
+    confidence: float  # of the intervals
+    threshold: float  # the speed-up above which speculation pays
+    prompts_needed: int  # the fewest for a claim
+    prompts_needed_above: int  # the same since rule 2 of the verdict
     starts: StartsSeen
     missing: list[MissingLevel]
-    quoted: NotRequired[float]
-    reasons: NotRequired[list[str]]
+    quoted: NotRequired[float]  # the level that the sentence is about
+    reasons: NotRequired[list[str]]  # why nothing is claimed
     sentence: NotRequired[str]
 
 

@@ -68,8 +68,8 @@ def plan_of(
 ) -> LadderPlan:
     """The plan of a resolved experiment's ladder.
 
-    If the ladder names no kinds, it has all except those in ``once``: names of suites and of kinds that the experiment
-    sends in its first round only. ``rounds`` are the numbers of those to measure now. ``timeout_s`` limits a request.
+    If the ladder names no kinds, it has all except those in ``once``: names of suites and of kinds that only the first
+    round of the experiment sends. ``rounds`` are the numbers of those to measure now. ``timeout_s`` limits a request.
     """
     all_kinds = []
     for suite in suites:
