@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_689,
-    "Python tokens": 530_877,
+    "product lines": 99_352,
+    "Python tokens": 531_146,
     "Python test lines": 86_245,
     "untyped mappings": 161,
     "comprehensions": 1_484,
