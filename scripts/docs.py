@@ -277,7 +277,7 @@ def proof_page() -> str:
 def _served(evidence: Sequence[Proven]) -> tuple[str, str]:
     """What runs on GPUs have shown of a profile, and what they have not."""
     links = [
-        f"{one.facts['verdict']} on {one.where}, {one.facts['engine_version']}"
+        f"{one.facts['verdict']} on {one.gpu_and_day}, {one.facts['engine_version']}"
         f" ([evidence](../evidence/{one.folder.name}/report.json))"
         for one in evidence
     ]
@@ -288,7 +288,7 @@ def _lane_lines(evidence: Sequence[Proven]) -> list[str]:
     """On which GPUs `make test-gpu` has run its own levels."""
     ran = [one for one in evidence if one.facts["profile"] == LANE]
     lines = [
-        f"- levels {', '.join(map(str, one.facts['levels']))} on {one.where}, driver {one.facts['driver']}"
+        f"- levels {', '.join(map(str, one.facts['levels']))} on {one.gpu_and_day}, driver {one.facts['driver']}"
         f" ([evidence](../evidence/{one.folder.name}/evidence.json))"
         for one in ran
     ]

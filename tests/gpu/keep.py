@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from drafthouse.core.documents import Json
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.report.evidence import Evidence, Proven, read, write
+from drafthouse.report.evidence import EvidenceFacts, Proven, read, write
 from tests.gpu.level0 import masked
 
 Found = TypeVar("Found")
@@ -29,7 +29,7 @@ def noted(name: str, error: Exception) -> list[str]:
 class Keeper:
     """A folder of evidence that grows. ``wrong`` are the checks that failed, and the steps that did not end."""
 
-    def __init__(self, folder: Path, facts: Evidence) -> None:
+    def __init__(self, folder: Path, facts: EvidenceFacts) -> None:
         self.folder, self.facts = folder, facts
         self.files: dict[str, Json] = {}
         self.wrong: list[str] = []

@@ -24,7 +24,7 @@ from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import site_of_inventory
 from drafthouse.report.archive import find
-from drafthouse.report.evidence import LANE, Evidence
+from drafthouse.report.evidence import LANE, EvidenceFacts
 from tests.gpu import level0, luggage, models
 from tests.gpu.box import Box, Chosen, choose, look
 from tests.gpu.clock import Clock
@@ -89,7 +89,7 @@ def _run(box: Box, chosen: Chosen, levels: Sequence[int], clock: Clock) -> int:
     """Run the levels, the evidence written after each step of them; return the exit status."""
     gpu = box["gpus"][0]
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    facts: Evidence = {
+    facts: EvidenceFacts = {
         "schema": "drafthouse.evidence/1", "day": day, "gpu": gpu["name"], "driver": gpu["driver"], "profile": LANE,
         "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
         "drafthouse": version(), "files": {},

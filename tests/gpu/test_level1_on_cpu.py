@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.report.evidence import LANE, Evidence, read
+from drafthouse.report.evidence import LANE, EvidenceFacts, read
 from tests.gpu import level1_steps, live, models
 from tests.gpu.clock import Clock
 from tests.gpu.keep import Keeper
@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.soak, pytest.mark.processes, pytest.mark.alone]
 
-_FACTS: Evidence = {
+_FACTS: EvidenceFacts = {
     "schema": "drafthouse.evidence/1", "day": "2026-01-02", "gpu": "none", "driver": "none", "profile": LANE,
     "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [1],
     "drafthouse": "0", "files": {},

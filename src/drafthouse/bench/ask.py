@@ -1,4 +1,7 @@
-"""A chat request of a measurement, as plain data. Code that only plans requests need not import the HTTP client."""
+"""A chat request that a measurement is to send, as plain data.
+
+It has a file of its own, so that code which only plans requests does not import the HTTP client (`client.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ask:
-    """A chat request to send."""
+    """A chat request to send: what it asks (sent to the server), and where it stands in the measurement (not sent)."""
 
-    suite: str
-    kind: str
-    group: str  # the prompt kind at one temperature (`groups.group_key`)
-    prompt_id: str
+    suite: str  # name of the file of prompts
+    kind: str  # prompt kind of that suite, such as "code"
+    group: str  # the kind at one temperature, as named by `groups.group_key`
+    prompt_id: str  # unique in its kind
     messages: Sequence[Message]
-    output_tokens: int  # at most
+    output_tokens: int  # the most that the answer may have; sent as `max_tokens`
     temperature: float = 0.0
-    round: int = 1
-    seed: int | None = None
-    ignore_eos: bool = False
+    round: int = 1  # number of the round, from 1
+    seed: int | None = None  # of the sampling; None: the server chooses
+    ignore_eos: bool = False  # True: generate up to the maximum, past the token that ends the answer
     tools: Sequence[Tool] | None = None
-    response_format: ResponseFormat | None = None
-    extra: RequestFields | None = None
-    """Further fields of the request body: tool_choice, chat_template_kwargs, ..."""
-    gate: Gate | None = None
-    """The check of the answer (does it still say the right thing?); it is not sent to the server."""
-    stream: bool = True
-    """True if the answer is streamed. Of one that is not, only the time of its end can be measured."""
+    response_format: ResponseFormat | None = None  # the JSON schema of the answer; None: free text
+    extra: RequestFields | None = None  # further fields of the body: tool_choice, chat_template_kwargs, ...
+    gate: Gate | None = None  # the check of the answer, such as a text that it must contain; not sent
+    stream: bool = True  # False: the answer comes in one piece, so only its end can be timed
 
     def body(self, model: str) -> RequestFields:
         """The JSON body of the request to `/v1/chat/completions`; ``extra`` overrides the other fields."""
@@ -43,7 +43,7 @@ class Ask:
             "stream": self.stream,
         }
         if self.stream:
-            # The server has to count the tokens: with speculation one chunk carries several.
+            # The server has to count the tokens, because with speculation one chunk carries several.
             body["stream_options"] = {"include_usage": True}
         if self.seed is not None:
             body["seed"] = self.seed

@@ -1,9 +1,11 @@
-"""Send streaming chat requests with exact timing: one request, a closed loop or an open loop of requests.
+"""Send chat requests, streamed or not, with exact timing: one request, a closed loop or an open loop of requests.
 
-A closed loop keeps a fixed number running; an open loop starts them at given times, however many still run. While
-streams run, only arrival times and raw bytes are recorded. They are parsed after the loop, so that parsing delays no
-other stream. Measured on one core: 512 requests of 200 tokens, 256 at once (12,800 chunks per second), take 3 CPU
-seconds and 63 MB, and a TTFT of 500 ms is measured as 505 ms.
+A closed loop keeps a fixed number of requests running: when one ends, the next one starts. An open loop starts its
+requests at given times, however many still run. While answers arrive, only arrival times and raw bytes are recorded.
+They are parsed after the loop, so that parsing one answer does not delay the timing of another.
+
+Measured on one core: 512 requests of 200 tokens, 256 at once (12,800 chunks per second), take 3 CPU seconds and 63 MB,
+and a TTFT of 500 ms is measured as 505 ms.
 """
 
 from __future__ import annotations
@@ -31,14 +33,19 @@ from .sse import says_done
 
 #: Timeout of opening a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
-#: The longest total wait of a request for `Retry-After` of HTTP 429, and the shortest single wait, in seconds.
-RETRY_AFTER_S, LEAST_RETRY_S = 60.0, 0.1
+#: The longest sum of a request's waits for `Retry-After` of HTTP 429, in seconds.
+RETRY_AFTER_S = 60.0
+#: The shortest single wait for `Retry-After`, in seconds: `Retry-After: 0` for ever would never use up RETRY_AFTER_S.
+LEAST_RETRY_S = 0.1
 #: The time that a server has to close the connection after `[DONE]`, in seconds; then the client closes it.
 GRACE_S = 0.2
 #: Interval at which an open loop calls its ``until``, in seconds.
 UNTIL_EVERY_S = 0.1
 
-_DONE, _SHORT = b"[DONE]", 24  # a read shorter than _SHORT bytes may hold only the end of a `[DONE]` line
+# The mark that ends a stream.
+_DONE = b"[DONE]"
+# A read of fewer bytes may hold only the end of the line `data: [DONE]`, whose beginning an earlier read brought.
+_SHORT_BYTES = 24
 
 # Names that other modules import from here; some are defined elsewhere.
 __all__ = [
@@ -49,19 +56,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server under test. An arm is one of the compared servers, baseline or speculative; no output has the key."""
+    """A server under test. An arm is one of the compared servers, baseline or speculative."""
 
     arm: str
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
-    metrics_url: str | None = None
-    metrics_path: str = "/metrics"
-    """Path of the engine's Prometheus counters. Not trtllm-serve's /metrics, which is JSON and cleared by a read."""
-    draft_fields: str = ""
-    """Request fields, separated by spaces, that are set to true so that answers report how much was drafted."""
-    ca_pem: str | None = field(default=None, repr=False)
-    """PEM certificates to trust instead of the system's, for a server with a self-signed certificate."""
+    base_url: str  # with or without a trailing `/v1`
+    model: str  # the model's name in requests
+    api_key: str | None = field(default=None, repr=False)  # None: the server needs none; never in any output
+    metrics_url: str | None = None  # of the engine's Prometheus counters; None: ``metrics_path`` below the base URL
+    metrics_path: str = "/metrics"  # not trtllm-serve's /metrics, which is JSON and cleared by a read
+    draft_fields: str = ""  # request fields, separated by spaces: set to true, answers report how much was drafted
+    ca_pem: str | None = field(default=None, repr=False)  # PEM certificates to trust instead of the system's
 
     @property
     def root(self) -> str:
@@ -94,27 +98,24 @@ class Endpoint:
 
 @dataclass
 class Recording:
-    """The raw trace of one request; times are seconds of ``time.perf_counter``."""
+    """The raw trace of one request; times are seconds of ``time.perf_counter``.
+
+    A request that was sent again after HTTP 429 has the answer and the times of its last attempt, except ``began_s``.
+    """
 
     ask: Ask
-    began_s: float = 0.0
-    sent_s: float | None = None
-    due_s: float | None = None
-    """The time at which an open loop was to send it."""
-    ended_s: float = 0.0
-    http_status: int | None = None
-    stream: bool = False
-    error: str | None = None
-    whole: bool = False
-    """True if the answer is complete: a stream up to its `[DONE]`, another body up to its end."""
-    location: str | None = None
-    """The target of a redirect, which is not followed."""
-    encoding: str = ""
-    """The Content-Encoding of a body that could not be decompressed; "" otherwise."""
-    rate_limited: int = 0
-    """The number of HTTP 429 with Retry-After. The times and the answer are those of the last attempt."""
-    rate_limited_s: float = 0.0
-    """The sum of the waits after HTTP 429, in seconds."""
+    began_s: float = 0.0  # when `send` was called; connecting comes after it
+    sent_s: float | None = None  # when the request was written to the socket; None: no connection
+    due_s: float | None = None  # when an open loop was to send it; None: not from an open loop
+    ended_s: float = 0.0  # when `[DONE]` arrived, else when the answer ended or failed
+    http_status: int | None = None  # None: no response
+    stream: bool = False  # True if the response was an event stream, whatever the request asked for
+    error: str | None = None  # the client's reason why the answer is missing or ended early; None: none
+    whole: bool = False  # True if the answer is complete: a stream up to its `[DONE]`, another body up to its end
+    location: str | None = None  # the target of a redirect, which is not followed; None: no redirect
+    encoding: str = ""  # the Content-Encoding of a body that could not be decompressed; "" otherwise
+    rate_limited: int = 0  # number of HTTP 429 answers after which the request was sent again
+    rate_limited_s: float = 0.0  # sum of the waits after these, in seconds
     body: bytearray = field(default_factory=bytearray)
     # For each read from the socket: when it returned, and the length of ``body`` after it. Arrays take 16 bytes a read.
     times_s: array[float] = field(default_factory=lambda: array("d"))
@@ -156,13 +157,19 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
     they would forward the API key, and the numbers would belong to another server.
     """
     record = Recording(ask, began_s=time.perf_counter())
-    payload = json.dumps({**ask.body(endpoint.model), **dict.fromkeys(endpoint.draft_fields.split(), True)}).encode()
+    body = ask.body(endpoint.model)
+    for name in endpoint.draft_fields.split():
+        body[name] = True
+    payload = json.dumps(body).encode()
     try:
         while (wait_s := await _post(session, endpoint, payload, record)) is not None:
             record.rate_limited += 1
             record.rate_limited_s += wait_s
             await asyncio.sleep(wait_s)
-            record.body, record.times_s, record.ends = bytearray(), array("d"), array("Q")
+            # Forget the body of the 429 answer.
+            record.body = bytearray()
+            record.times_s = array("d")
+            record.ends = array("Q")
     except asyncio.TimeoutError:  # not the builtin TimeoutError on Python 3.10, which servers may run
         record.error = "the request timed out"
     except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
@@ -172,8 +179,12 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
 
 
 async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: bytes, record: Recording) -> float | None:
-    """Send the request once; return the seconds to wait before it is sent again, or None if it was answered."""
-    clock, note_time, note_end, body = time.perf_counter, record.times_s.append, record.ends.append, record.body
+    """Send the request once and record its answer; the result is when to send it again.
+
+    - The server asks for a retry (HTTP 429) that the limit allows: the seconds to wait, as of `_retry_wait_s`.
+    - None otherwise: the server answered, the client broke off the answer, or the retry would come too late. The last
+      two of these set ``record.error``.
+    """
     async with session.post(
         endpoint.chat_url,
         data=payload,
@@ -189,42 +200,71 @@ async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: byt
         record.http_status = response.status
         record.stream = response.content_type == "text/event-stream"
         record.location = response.headers.get("Location") if response.status in REDIRECTS else None
-        encoding = response.headers.get("Content-Encoding", "").strip().lower()
-        max_bytes = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
-        decompress = _decompressor(encoding, max_bytes)
-        record.encoding = "" if decompress else encoding.replace("identity", "")  # identity: not compressed
-        content = response.content
-        while data := await content.readany():
-            if decompress is not None and not (data := decompress(data)):
-                continue
-            note_time(clock())
-            body += data
-            note_end(len(body))
-            if len(body) > max_bytes:
-                # An endless answer: readany() returns without yielding, so the timeout would never fire.
-                record.error = f"an answer of more than {max_bytes / MIB:.0f} MiB to a request of that length"
-                response.close()
-                return None
-            # A short read may be the end of a `[DONE]` whose beginning an earlier read brought.
-            if (_DONE in data or len(data) < _SHORT) and record.stream and says_done(body, len(data)):
-                record.ended_s = clock()
-                record.whole = True
-                await _drain(content)
-                response.close()
-                return None
-        # Only `[DONE]` completes a stream: a connection closed cleanly before it was cut by a proxy or the engine.
-        record.whole = not record.stream or says_done(body, len(body))
-        wait_s = asked_to_wait(response.headers) if response.status == 429 else None
-        if wait_s is not None:
-            wait_s = max(wait_s, LEAST_RETRY_S)  # `Retry-After: 0` for ever would never use up RETRY_AFTER_S
-            if record.rate_limited_s + wait_s <= RETRY_AFTER_S:
-                return wait_s
-            record.error = f"the server asked for a retry in {wait_s:,.0f} s; the limit is {RETRY_AFTER_S:.0f} s"
+        broken_off = await _read_body(response, record)
+        if broken_off or response.status != 429:
+            return None
+        return _retry_wait_s(response, record)
+
+
+async def _read_body(response: aiohttp.ClientResponse, record: Recording) -> bool:
+    """Record the response's body and the time of each read.
+
+    The result is True if the client ended the response: after the `[DONE]` of a stream, or because the body is longer
+    than an answer to this request can be (``record.error``). It is False if the server ended it.
+    """
+    # Local names, because a lookup at every chunk would make this loop slower, and with it all measured times.
+    clock = time.perf_counter
+    note_time = record.times_s.append
+    note_end = record.ends.append
+    body = record.body
+    content = response.content
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    max_bytes = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
+    decompress = _decompressor(encoding, max_bytes)
+    record.encoding = "" if decompress else encoding.replace("identity", "")  # identity: not compressed
+    while data := await content.readany():
+        if decompress is not None and not (data := decompress(data)):
+            continue
+        note_time(clock())
+        body += data
+        note_end(len(body))
+        if len(body) > max_bytes:
+            # An endless answer: readany() returns without yielding, so the timeout would never fire.
+            record.error = f"an answer of more than {max_bytes / MIB:.0f} MiB to a request of that length"
+            response.close()
+            return True
+        if (_DONE in data or len(data) < _SHORT_BYTES) and record.stream and says_done(body, len(data)):
+            record.ended_s = clock()
+            record.whole = True
+            await _drain(content)
+            response.close()
+            return True
+    # Only `[DONE]` completes a stream: a connection closed cleanly before it was cut by a proxy or the engine.
+    record.whole = not record.stream or says_done(body, len(body))
+    return False
+
+
+def _retry_wait_s(response: aiohttp.ClientResponse, record: Recording) -> float | None:
+    """Seconds to wait before the request is sent again, after an HTTP 429.
+
+    None: the server names no time (`Retry-After`), or all waits together would exceed `RETRY_AFTER_S`, which is then
+    the ``record.error``.
+    """
+    wait_s = asked_to_wait(response.headers)
+    if wait_s is None:
+        return None
+    wait_s = max(wait_s, LEAST_RETRY_S)
+    if record.rate_limited_s + wait_s <= RETRY_AFTER_S:
+        return wait_s
+    record.error = f"the server asked for a retry in {wait_s:,.0f} s; the limit is {RETRY_AFTER_S:.0f} s"
     return None
 
 
 async def _drain(content: aiohttp.StreamReader) -> None:
-    """Read the rest of the response for at most `GRACE_S`; some servers never close the connection."""
+    """Read the rest of the response for at most `GRACE_S`; some servers never close the connection.
+
+    Errors are ignored, because the answer is already complete.
+    """
 
     async def rest() -> None:
         while await content.readany():
@@ -236,7 +276,11 @@ async def _drain(content: aiohttp.StreamReader) -> None:
 
 
 def _decompressor(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | None:
-    """A function that decompresses a stream's chunks, each to ``max_bytes`` + 1 at most; None for other encodings."""
+    """A function that decompresses the body's pieces in their order; None if ``encoding`` is neither gzip nor deflate.
+
+    A piece may give no bytes, while the decompressor waits for more input. It gives at most ``max_bytes`` + 1 bytes: a
+    few compressed bytes could otherwise fill the memory, and one byte too many is enough for the caller to break off.
+    """
     if encoding not in ("gzip", "x-gzip", "deflate"):
         return None
     # wbits above 32 detect a gzip or zlib header automatically (zlib.decompressobj).
@@ -256,11 +300,11 @@ async def closed_loop(
     on_done: Callable[[Recording], None] = lambda record: None,
     until: Callable[[], bool] = _never,
 ) -> list[Recording]:
-    """Send the requests, at most ``max_concurrency`` at once; return the recordings in the order of ``asks``.
+    """Send the requests, at most ``max_concurrency`` at once; the recordings are in the order of ``asks``.
 
     ``asks`` may be endless: once ``until`` returns True, no further request starts, and the running ones are finished.
-    ``on_done`` is called with the recording as each request ends. It and ``until`` run between the streams' reads on
-    the same thread, so they have to return quickly.
+    ``on_done`` gets the recording of each request when it ends. ``on_done`` and ``until`` run between the reads of the
+    answers on the same thread, so they have to return quickly.
     """
     waiting = enumerate(asks)
     recordings: dict[int, Recording] = {}  # by index of the request in ``asks``
@@ -283,7 +327,7 @@ async def open_loop(
     on_done: Callable[[Recording], None] = lambda record: None,
     until: Callable[[], bool] = _never,
 ) -> list[Recording]:
-    """Start a request after each gap (seconds), however many still run; wait for all answers.
+    """Start a request after each gap (seconds), however many still run, and wait for all answers.
 
     Starting ends when ``asks`` or ``gaps_s`` is exhausted or ``until`` returns True; ``until`` is called at least every
     0.1 s. Each gap counts from the time at which the previous request was due, not from when it was sent, so that a

@@ -30,13 +30,15 @@ def wait_for_quiet(
     """Wait at most ``max_wait_s`` until foreign processes use at most OTHER_CPU_PERCENT of all cores.
 
     ``own_pids`` lists the processes that belong to the measurement; all others are foreign. In the result, ``seconds``
-    is the time waited, and ``quiet`` is False if the wait ran out. Unreadable CPU counters count as quiet.
+    is the time waited, and ``quiet`` is False if the wait ran out. Unreadable CPU counters count as quiet, because no
+    wait would make them readable.
     """
     waited_s = 0.0
     while True:
         before = read()
         sleep(_SAMPLE_S)
         after = read()
+        # The pids at both ends: an engine's process may start or end during the sample.
         activity = between(before, after, set(own_pids(before)) | set(own_pids(after)))
         percent = activity["other_cpu_percent"]
         quiet = percent is None or percent <= OTHER_CPU_PERCENT
@@ -49,10 +51,10 @@ def wait_for_quiet(
 
 
 def waited_in_vain(steps: Collection[StepResult]) -> bool:
-    """True if the wait of an earlier step ran out; later steps of the experiment then do not wait."""
+    """True if the wait before an earlier step ran out; later steps of the experiment then do not wait."""
     return any(step["waited"]["quiet"] is False for step in steps if step.get("waited"))
 
 
 def _busiest_names(activity: Between) -> list[str]:
-    """The names of the three busiest foreign processes, for a message."""
+    """The names of at most three of the busiest foreign processes, each once, for a message."""
     return list(dict.fromkeys(str(process["name"]) for process in activity["busy_processes"]))[:3]

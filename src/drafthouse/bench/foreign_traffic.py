@@ -4,8 +4,8 @@ The engine's counters show how much it worked between two readings. Work beyond 
 have cost came from another client: the step is **polluted**, as its times are those of a shared server.
 `Engine.traffic` names the counters of each engine.
 
-The cost of the measurement's requests is an upper bound, so that a request that was cut off or stopped is never taken
-for another client's. Other traffic below that bound goes unnoticed.
+The cost of the measurement's requests is computed as an upper bound, so that the work for a request that was cut off or
+stopped is never taken for another client's. Other traffic below that bound goes unnoticed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,23 @@ if TYPE_CHECKING:
 #: Other traffic up to this share of the measurement's tokens is taken for health checks and ignored.
 SHARE = 0.02
 #: Other traffic up to these numbers of tokens is ignored too, however small the measurement is.
-FEW_OUTPUT_TOKENS, FEW_INPUT_TOKENS = 16, 256
-#: The longest wait for an engine to finish requests whose client has gone, and the polling interval, in seconds.
-SETTLE_S, LOOK_S = 3.0, 0.1
-#: A jump of the wall clock is more than JUMP_S seconds beyond what slewing by 0.05 % explains (adjtimex(2)).
-JUMP_S, SLEW = 0.5, 0.0005
+FEW_OUTPUT_TOKENS = 16
+FEW_INPUT_TOKENS = 256
+#: The longest wait for an engine to finish requests whose client has gone, in seconds.
+SETTLE_S = 3.0
+#: The polling interval of that wait, in seconds.
+LOOK_S = 0.1
+#: A difference of two clocks up to this many seconds is no jump: so much may pass between reading one and the other.
+JUMP_S = 0.5
+#: The fraction by which a time server may run the wall clock faster or slower (0.05 %, adjtimex(2)); no jump either.
+SLEW = 0.0005
 
-Traffic = dict[str, float]  # an engine's counters by their common names, see `parse_traffic`
+#: An engine's counters by their common names, see `parse_traffic`.
+Traffic = dict[str, float]
 
+#: The common name of a counter by its name in an engine's Prometheus text.
 _NAMES = {name: key for engine in DIALECTS.values() for name, key in engine.traffic.items()}
+#: Who caused the extra work, by whether the server's usage is wrong (``miscounted``).
 _CULPRIT = {False: "another client used the server", True: "usage and the engine's counters disagree"}
 _Counter = Literal["requests", "input_tokens", "output_tokens"]
 _COUNTERS: tuple[_Counter, ...] = ("requests", "input_tokens", "output_tokens")
@@ -84,11 +92,15 @@ async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTL
 
 
 def foreign_work(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_tokens: int) -> Foreign | None:
-    """The server's work between two snapshots for other clients; None where its counters cannot show it.
+    """The server's work between two snapshots for other clients.
 
     ``requests`` are all that the measurement sent in between, including failed and stopped ones; ``most_tokens`` is the
     highest `max_tokens` among them. ``polluted`` is True if there was more other work than the constants above allow.
-    ``miscounted`` is True if the extra tokens came without extra requests: then the server's usage is wrong instead.
+    ``miscounted`` is True if the extra tokens came without extra requests and contradict the server's usage, which is
+    then the culprit.
+
+    The result is None if a snapshot has no counters of requests and tokens, if a counter decreased (a restart), or if
+    nothing suspicious was seen and no figure is known at all.
     """
     traffic_before, traffic_after = before.get("traffic"), after.get("traffic")
     if traffic_before is None or traffic_after is None:
@@ -127,7 +139,8 @@ def _extra(before: Traffic, after: Traffic, cost: Mapping[_Counter, float | None
     """
     extra: dict[_Counter, int | None] = {}
     for counter in _COUNTERS:
-        increase, own_cost = _increase(before, after, counter), cost[counter]
+        increase = _increase(before, after, counter)
+        own_cost = cost[counter]
         if increase is not None and increase < 0:
             return None
         extra[counter] = None
@@ -137,15 +150,17 @@ def _extra(before: Traffic, after: Traffic, cost: Mapping[_Counter, float | None
 
 
 def _running(traffic: Traffic) -> int | None:
+    """The number of requests that run or wait; None: the engine has no such gauge."""
     running = traffic.get("running")
     return None if running is None else round(running)
 
 
 def token_sums(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Counted | None:
-    """The output tokens of these requests by the engine's counters and by its usage; None where one is unknown.
+    """The output tokens of these requests by the engine's counters and by the usage of its answers.
 
-    ``requests`` are all that were sent between the two snapshots. The sums are unknown if a request failed, because it
-    has no usage, or if the server still runs one, because its counters are then incomplete.
+    ``requests`` are all that were sent between the two snapshots. The result is None if there are none, if one has no
+    complete answer (and so no usage), if the server still runs a request (its counters are then incomplete), or if the
+    counter is missing or decreased.
     """
     traffic_before, traffic_after = before.get("traffic") or {}, after.get("traffic") or {}
     engine = _increase(traffic_before, traffic_after, "output_tokens")
@@ -157,7 +172,10 @@ def token_sums(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> C
 
 
 def _increase(before: Traffic, after: Traffic, key: str) -> float | None:
-    """The increase of a counter; a counter missing in ``before`` was 0 (Prometheus omits unused labelled counters)."""
+    """The increase of a counter, below 0 if it has vanished; None if it is in neither text.
+
+    A counter that is missing in ``before`` was 0, because Prometheus clients omit labelled counters until their use.
+    """
     if key in after:
         return after[key] - before.get(key, 0.0)
     if key in before:
@@ -178,7 +196,7 @@ def _own_max(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float
         input_tokens += prompt
         longest = max(longest, prompt)
         unknown_prompts += not prompt
-    bounded = longest or not unknown_prompts  # if no length is known at all, no bound can be computed
+    bounded = longest or not unknown_prompts  # False: no prompt's length is known, so there is no bound
     return {
         "requests": float(len(requests)),
         "output_tokens": float(output_tokens),
@@ -192,7 +210,8 @@ def _reasons(traffic: Foreign, own_max: Mapping[_Counter, float | None]) -> list
     reasons = []
     limits: Mapping[_Counter, int] = {"output_tokens": FEW_OUTPUT_TOKENS, "input_tokens": FEW_INPUT_TOKENS}
     for key, tolerated in limits.items():
-        extra, own_cost = traffic[key], own_max[key]
+        extra = traffic[key]
+        own_cost = own_max[key]
         if extra is not None and extra > max(tolerated, SHARE * (own_cost or 0)):
             reasons.append(
                 f"{extra:,.0f} {key.replace('_', ' ')} more than the {own_cost:,.0f} that our requests account for"
@@ -233,16 +252,17 @@ def read_clocks() -> Clocks:
 
 
 def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
-    """The difference of the clocks over the time in between; None if they agree.
+    """How far the clocks moved apart between two moments; None if they agree within `JUMP_S` and `SLEW`.
 
-    ``jump_s`` is how far the wall clock was set forward (below 0: backward). Measured times do not use it, so the step
-    stays valid. ``suspended_s`` is how long the machine was suspended, which breaks or delays streams: ``polluted``.
+    ``jump_s`` is how far the wall clock was set forward (below 0: backward; 0: not set). Measured times do not use that
+    clock, so the step stays valid. ``suspended_s`` is how long the machine was suspended. That breaks or delays
+    streams, so the step is ``polluted``.
     """
     ran_s = after.monotonic_s - before.monotonic_s
     suspended_s = 0.0
     if before.boot_s is not None and after.boot_s is not None:
         suspended_s = after.boot_s - before.boot_s - ran_s
-    if suspended_s <= JUMP_S:  # so little may pass between the readings of two clocks on a busy machine
+    if suspended_s <= JUMP_S:
         suspended_s = 0.0
     jump_s = after.unix_s - before.unix_s - ran_s - suspended_s
     jumped = abs(jump_s) > JUMP_S + SLEW * ran_s

@@ -1,7 +1,7 @@
 """Sample the GPUs twice a second in a thread while requests are answered, and summarise each group and arm.
 
-Readings before and after a group would show an idle GPU that already cools down. The driver's calls release the GIL, so
-the thread does not delay the client. If they are slow, it samples less often.
+Readings before and after a group would show an idle GPU that already cools down. The driver's calls release Python's
+lock (GIL), so the thread does not delay the client. If the calls are slow, the thread samples less often.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SAMPLE_S = 0.5
 #: The largest share of the time that may be spent in the driver's calls.
 _MOST_SHARE = 0.05
 
+#: The figures of a reading that are numbers.
 Number = Literal[
     "temperature_c", "power_w", "sm_clock_mhz", "memory_clock_mhz", "memory_used_bytes", "utilization_percent"
 ]
@@ -39,8 +40,10 @@ class GpuSampler:
     """Samples the GPUs of a run in a thread, from its creation until `close`; without GPUs it does nothing."""
 
     def __init__(self, nvml: Nvml, every_s: float = SAMPLE_S) -> None:
-        self._nvml, self._every_s = nvml, every_s
+        self._nvml = nvml
+        self._every_s = every_s
         self._gpus = nvml.gpus
+        # Each sample: its time in seconds of `time.monotonic`, and the reading of each GPU.
         self._samples: list[tuple[float, list[GpuReading]]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpus", daemon=True)
@@ -52,7 +55,7 @@ class GpuSampler:
         self._samples = []
 
     def summaries(self, turns: Sequence[Turn]) -> list[GpuMeasured]:
-        """The summary of each GPU over the samples within these turns."""
+        """The summary of each GPU over the samples within these turns; figures are None if there is no sample."""
         samples = []
         for sampled_s, sample in self._samples:
             if any(began <= sampled_s <= ended for began, ended in turns):
@@ -66,13 +69,14 @@ class GpuSampler:
             self._thread.join(timeout=2)
 
     def _run(self) -> None:
+        """Sample until `close`; a sample's time is the middle of the driver's call."""
         wait_s = 0.0
         while not self._ended.wait(wait_s):
             began_s = time.monotonic()
             readings = self._nvml.readings()
             took_s = time.monotonic() - began_s
             self._samples.append((began_s + took_s / 2, readings))
-            # After a call that took 0.1 s wait 2 s, so that the calls take at most _MOST_SHARE of the time.
+            # After a call that took 0.1 s wait at least 2 s, so that the calls take at most _MOST_SHARE of the time.
             wait_s = max(self._every_s - took_s, took_s / _MOST_SHARE)
 
 
@@ -84,12 +88,12 @@ class GpuStepReader:
         self._began_s = self._ended_s = 0.0
 
     async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Note the time at which the step begins."""
+        """Record the time at which the step begins, and drop the samples of the one before."""
         self._sampler.forget()
         self._began_s = time.monotonic()
 
     async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Note the time at which the last answer has ended."""
+        """Record the time at which the last answer has ended."""
         self._ended_s = time.monotonic()
 
     def report(self, requests: Sequence[Request], unfinished: int) -> StepReadings:
@@ -99,7 +103,11 @@ class GpuStepReader:
 
 
 def summary_of(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
-    """The summary of a GPU's readings; a figure that none of them has is None."""
+    """The summary of a GPU's readings; a figure that none of them has is None.
+
+    ``error`` is the driver's first error. ``throttled_share`` and ``reasons`` are fractions of those readings that have
+    clock reasons.
+    """
 
     def values_of(name: Number) -> list[float]:
         return [value for reading in readings if (value := reading[name]) is not None]
@@ -131,7 +139,7 @@ def summary_of(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
         "memory_used_max_bytes": max(values_of("memory_used_bytes"), default=None),
         "throttled_share": throttled_share,
         "reasons": {name: _share(reasons, [name]) for name in names},
-        "error": error or None,
+        "error": error or None,  # None, not "", is the absence of an error in a result
     }
 
 

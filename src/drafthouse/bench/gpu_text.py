@@ -51,31 +51,34 @@ def over_groups(spans: Iterable[GpuSpan]) -> list[GpuMeasured]:
 
 def _combined(summaries: Sequence[GpuMeasured]) -> GpuMeasured:
     """One summary from a GPU's summaries by group; shares are weighted by the samples of the groups that have them."""
-    total = summaries[0].copy()
+    total = summaries[0].copy()  # keeps index, uuid and name; all figures are replaced below
     for field, combine in _COMBINED.items():
         values = [value for summary in summaries if (value := summary[field]) is not None]
         total[field] = combine(values) if values else None
-    samples = 0  # of the summaries with clock reasons: None as their share means that the driver told none
+    samples_with_reasons = 0
     throttled: list[float] = []  # throttled samples of each summary
     samples_by_reason: dict[str, list[float]] = {}
-    total["samples"], total["error"] = 0, None
+    total["samples"] = 0
+    total["error"] = None
     for summary in summaries:
         total["samples"] += summary["samples"]
         total["error"] = total["error"] or summary["error"]
-        if summary["throttled_share"] is None:
+        if summary["throttled_share"] is None:  # the driver gave no clock reasons
             continue
-        samples += summary["samples"]
+        samples_with_reasons += summary["samples"]
         throttled.append(summary["samples"] * summary["throttled_share"])
         for name, share in summary["reasons"].items():
             samples_by_reason.setdefault(name, []).append(summary["samples"] * share)
     total["error"] = total["error"] or None
-    total["throttled_share"] = math.fsum(throttled) / samples if samples else None
-    total["reasons"] = {name: math.fsum(weighted) / samples for name, weighted in samples_by_reason.items()}
+    total["throttled_share"] = math.fsum(throttled) / samples_with_reasons if samples_with_reasons else None
+    total["reasons"] = {
+        name: math.fsum(weighted) / samples_with_reasons for name, weighted in samples_by_reason.items()
+    }
     return total
 
 
 def gpu_lines(result: ArmResult) -> list[str]:
-    """A line for each GPU: its SM clock while requests were answered, and what limited it."""
+    """A line for each GPU whose clock is known: its SM clock while requests were answered, and what limited it."""
     lines = []
     for gpu in over_groups(result.get("gpus") or []):
         if gpu["sm_clock_median_mhz"] is not None:
@@ -94,7 +97,8 @@ def gpu_warnings(results: Mapping[str, ArmResult]) -> list[str]:
     for arm, result in results.items():
         for gpu in over_groups(result.get("gpus") or []):
             name = f"{arm}: GPU {gpu['index']} ({gpu['name']})"
-            if (share := gpu["throttled_share"] or 0.0) >= REPORTED_SHARE:
+            share = gpu["throttled_share"] or 0.0  # unknown: no warning
+            if share >= REPORTED_SHARE:
                 slowest = gpu["sm_clock_min_mhz"]
                 fell = f", and its SM clock fell to {slowest:,.0f} MHz" if slowest is not None else ""
                 reasons = listing(throttle_reasons(gpu))
@@ -108,5 +112,5 @@ def gpu_warnings(results: Mapping[str, ArmResult]) -> list[str]:
 
 
 def throttle_reasons(gpu: GpuMeasured) -> list[str]:
-    """The reasons that throttled a GPU for heat or lack of power, the most frequent first."""
+    """The reasons for which a GPU was throttled (too much heat, too little power), the most frequent first."""
     return sorted(THROTTLE_REASONS & gpu["reasons"].keys(), key=lambda name: (-gpu["reasons"][name], name))

@@ -1,6 +1,7 @@
-"""Plan the requests of a step: which prompts are in which group, in which order, and with which parameters. Pure.
+"""Plan the requests of a step: which prompts are in which group, in which order, and with which parameters.
 
-A declared kind of prompts is one that the verdict is about. A gate checks the answers of its prompts, not their speed.
+A declared kind of prompts is one that the verdict is about. A gate checks the answers to its prompts, not their speed.
+Nothing here reads a file or a clock.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PromptFields(TypedDict):
-    """The fields of an `Ask` that come from the prompt; see `ask_fields`."""
+    """The fields of an `Ask`, where they are explained, that come from the prompt; see `ask_fields`."""
 
     suite: str
     kind: str
@@ -37,35 +38,30 @@ class PromptFields(TypedDict):
 
 @dataclass(frozen=True)
 class StepOptions:
-    """The settings of a step. ``warmups`` None means one warm-up request for each concurrent stream."""
+    """The settings of a step."""
 
-    concurrency: int = 1
-    rounds: int = 1
-    first_round: int = 1
-    """The number of the step's first round. In an experiment whose arms alternate, each step is one round."""
-    temperatures: tuple[float, ...] = (0.0,)
-    seed: int | None = 0
-    timeout_s: float = 600.0
-    warmups: int | None = None
-    ignore_eos: bool = False
-    kinds: tuple[str, ...] = ()
-    """The prompt kinds to send; empty means all."""
-    token_ids: int = 0
-    """The number of answers per round whose token ids are requested, so that the baseline can score them."""
-    asking: Asking | None = None
-    """The selection of prompts for a round of an experiment; None: all prompts at every temperature."""
+    concurrency: int = 1  # requests at once, unless the prompt kind sets another number
+    rounds: int = 1  # how often the prompts are sent
+    first_round: int = 1  # number of the step's first round; in an experiment each step is one round
+    temperatures: tuple[float, ...] = (0.0,)  # unless the prompt kind sets others
+    seed: int | None = 0  # from which each request's seed is made; None: the server chooses
+    timeout_s: float = 600.0  # of a whole request
+    warmups: int | None = None  # requests before the measurement; None: ``concurrency``
+    ignore_eos: bool = False  # True: every answer has its maximum length
+    kinds: tuple[str, ...] = ()  # the prompt kinds to send; empty: all
+    token_ids: int = 0  # answers per round whose token ids are requested, so that the baseline can score them
+    asking: Asking | None = None  # selects the prompts for a round of an experiment; None: all, at every temperature
 
 
 @dataclass(frozen=True)
 class Group:
-    """Requests that are measured together: one prompt kind at one temperature in one round; ``key`` is `group_key`."""
+    """Requests that are measured together: one prompt kind at one temperature in one round."""
 
-    key: str
-    round: int
-    place: int
-    """The position of the group in its round, from 0."""
-    asks: tuple[Ask, ...]
-    concurrency: int = 1
+    key: str  # as of `group_key`
+    round: int  # from 1
+    place: int  # position of the group in its round, from 0
+    asks: tuple[Ask, ...]  # in the order of sending
+    concurrency: int = 1  # requests at once
 
 
 def group_key(kind: str, temperature: float) -> str:
@@ -80,6 +76,16 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
     same seeds, and no two requests of a group share one. Raises DrafthouseError for a kind that is in no suite or
     in two.
     """
+    kinds = _prompts_by_kind(suites, options)
+    chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
+    groups: list[Group] = []
+    for round_number in range(options.first_round, options.first_round + options.rounds):
+        groups += _groups_of_round(chosen, options, round_number)
+    return groups
+
+
+def _prompts_by_kind(suites: Sequence[Suite], options: StepOptions) -> dict[str, list[Prompt]]:
+    """The prompts of all suites by kind. Raises DrafthouseError as `plan_groups` does, with all problems at once."""
     kinds: dict[str, list[Prompt]] = {}
     problems: list[Problem] = []
     for suite in suites:
@@ -108,14 +114,11 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
             )
     if problems:
         raise DrafthouseError(problems)
-    chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
-    groups: list[Group] = []
-    for round_number in range(options.first_round, options.first_round + options.rounds):
-        groups += _groups_of_round(chosen, options, round_number)
-    return groups
+    return kinds
 
 
 def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, round_number: int) -> list[Group]:
+    """The groups of a round; ``chosen`` are the prompts of the kinds to send."""
     cells = _cells_of_round(chosen, options, round_number) if options.asking else _all_cells(chosen, options)
     asks = []  # by group
     for (temperature, _), prompts in cells.items():
@@ -153,12 +156,13 @@ def _all_cells(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> 
 def _cells_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, round_number: int) -> Cells:
     """The prompts of an experiment's round; round 1 begins with the kinds that the verdict is not about."""
     asking = options.asking
-    assert asking is not None
+    assert asking is not None  # the caller looked; for the type checker
     declared = _declared(chosen, asking)
     cells: Cells = {}
     if round_number == 1:
         cells = _undeclared_cells(chosen, declared, options, asking.others)
-    sizes, temperatures = {}, {}
+    sizes = {}  # number of prompts, by kind
+    temperatures = {}  # by kind
     for kind in declared:
         sizes[kind] = len(chosen[kind])
         temperatures[kind] = _temperatures(chosen[kind], options)
@@ -172,12 +176,15 @@ def _undeclared_cells(
 ) -> Cells:
     """The prompts of the kinds that the verdict is not about (those not ``declared``), each prompt once.
 
-    They only appear in the report, so few are enough: of a kind whose suite also has a declared kind, ``others``
-    prompts; of an article's prompt that its suite repeats, `REPEATS`. Of all other kinds, which gates need completely,
-    every prompt is sent at every temperature.
+    They only appear in the report, so few are enough:
+
+    - a kind whose suite also has a declared kind: its first ``others`` prompts
+    - a prompt of an article that its suite repeats: `REPEATS` times
+    - all other kinds, which gates need completely: every prompt at every temperature
     """
     suites = {prompt.suite for kind in declared for prompt in chosen[kind]}
-    unlimited, limited = {}, {}
+    unlimited = {}
+    limited = {}
     for kind, prompts in chosen.items():
         if kind in declared:
             continue
@@ -212,18 +219,23 @@ def _is_repeated(prompts: Sequence[Prompt]) -> bool:
 
 
 def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[float, ...]:
+    """The temperatures of a kind: its suite's, which all prompts of the kind share, else those of the step."""
     if not prompts:
         return options.temperatures
     return prompts[0].temperatures or options.temperatures
 
 
 def _concurrency(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> int:
-    """The number of concurrent requests of a kind.
+    """The number of concurrent requests of a kind, by the first of these that applies.
 
-    The suite's value comes first. In an experiment, kinds that only a gate checks have at least `gates_at_once`,
-    because their speed is not measured. An article's prompt has 1, as in the article with which it is compared.
+    - the suite's number
+    - outside an experiment: the step's number
+    - a kind that only gates check: at least `gates_at_once`, because its speed is not measured
+    - a repeated prompt of an article, unless declared: 1, as in the article with which it is compared
+    - the step's number
     """
-    prompts, asking = chosen[kind], options.asking
+    prompts = chosen[kind]
+    asking = options.asking
     if prompts and prompts[0].at_once:
         return prompts[0].at_once
     if asking is None:
@@ -254,6 +266,7 @@ def ask_fields(prompt: Prompt) -> PromptFields:
 
 
 def _ask(prompt: Prompt, options: StepOptions, *, round_number: int, index: int, temperature: float) -> Ask:
+    """The request for a prompt; ``index`` is its position in the group, from 0."""
     seed = None
     if options.seed is not None:
         seed = options.seed + 10_000 * round_number + index  # no group has 10,000 requests: rounds share no seed

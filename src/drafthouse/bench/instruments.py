@@ -29,9 +29,10 @@ class Instruments:
 
 @contextmanager
 def instruments(endpoints: Sequence[Endpoint], gpus: Sequence[str] = ()) -> Iterator[Instruments]:
-    """Open instruments for the GPUs that these servers use; ``gpus`` selects them, by words of `drafthouse_gpus`.
+    """Open instruments for the GPUs that these servers use, and close them at the end of the ``with`` block.
 
-    If all servers are remote, the instruments read nothing.
+    ``gpus`` selects the GPUs by words of `drafthouse_gpus`; if it is empty, `open_nvml` finds them. If all servers run
+    on other machines, the instruments read nothing.
     """
     if local := local_endpoints(endpoints):
         nvml = open_nvml(gpus, own_pids(local, read_cpu()))
@@ -46,7 +47,10 @@ def instruments(endpoints: Sequence[Endpoint], gpus: Sequence[str] = ()) -> Iter
 def ladder_readers(
     endpoints: Sequence[Endpoint], gpus: Sequence[str] = ()
 ) -> Iterator[tuple[Callable[[], PowerStepReader | GpuStepReader], ...]]:
-    """Measure the idle power (a few seconds without load), then yield factories of readers, one for each sweep step."""
+    """Measure the idle power (a few seconds without load), then yield the factories of readers.
+
+    Each factory makes a new reader for every step of a load sweep. Parameters are those of `instruments`.
+    """
     with instruments(endpoints, gpus) as opened:
         opened.meter.measure_idle()
         yield partial(PowerStepReader, opened.meter), partial(GpuStepReader, opened.sampler)

@@ -1,7 +1,8 @@
 """Shapes of the JSON files that runs keep: results, ladders (load sweeps), resolved profiles and reports.
 
 A file is checked when it is read, so that a damaged or edited one is refused with its name and the place of the error.
-Most keys are optional, because earlier versions wrote fewer. Keys that no code reads are not checked.
+Most keys are optional, because earlier versions wrote fewer. Keys that no code reads are not checked. What the keys
+mean is said where their types are: `result_types.py`, `sweep/ladder_types.py`, `report/report_types.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,22 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import ArmResult
     from drafthouse.bench.sweep.ladder_types import Ladder
 
-_TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
-# Keys that must exist: the first four with a value; _TEXT_NULL and _NUMBER_NULL may be null.
-_REQUIRED_TEXT, _REQUIRED_NUMBER = Value(str, required=True), Value(float, required=True)
-_REQUIRED_FLAG, _REQUIRED_COUNT = Value(bool, required=True), Value(int, required=True, low=0)
-_TEXT_NULL, _NUMBER_NULL = Value(str, required=True, null=True), Value(float, required=True, null=True)
+# Values that may be missing or null.
+_TEXT = Value(str, null=True)
+_NUMBER = Value(float, null=True)
+_FLAG = Value(bool, null=True)
 _COUNT = Value(int, null=True, low=0)
-_UINT = Value(int, null=True, low=0, high=1_000_000)
-_TEXTS, _NUMBERS = List(_TEXT, null=True), List(_NUMBER, null=True)
+_SMALL_COUNT = Value(int, null=True, low=0, high=1_000_000)  # rounds, concurrency: a larger one is damage
+_TEXTS = List(_TEXT, null=True)
+_NUMBERS = List(_NUMBER, null=True)
+# Values that must exist and are not null.
+_REQUIRED_TEXT = Value(str, required=True)
+_REQUIRED_NUMBER = Value(float, required=True)
+_REQUIRED_FLAG = Value(bool, required=True)
+_REQUIRED_COUNT = Value(int, required=True, low=0)
+# Values whose key must exist, and which may be null.
+_TEXT_NULL = Value(str, required=True, null=True)
+_NUMBER_NULL = Value(float, required=True, null=True)
 
 
 def _dict(fields: Mapping[str, Shape], *, required: bool = False) -> Map:
@@ -32,6 +41,7 @@ def _dict(fields: Mapping[str, Shape], *, required: bool = False) -> Map:
 
 
 def _dicts(fields: Mapping[str, Shape]) -> List:
+    """A list of objects with these fields and any others; it may be missing or null."""
     return List(Map(fields, others=True), null=True)
 
 
@@ -46,7 +56,7 @@ _POWER = _dict(
         "source": _TEXT_NULL,
         "why": _TEXT,
         "devices": _TEXTS,
-        "gpus": _UINT,
+        "gpus": _SMALL_COUNT,
         **dict.fromkeys(("idle_w", "mean_w", "energy_j"), _NUMBER_NULL),
         "energy_above_idle_j": _NUMBER,
         "seconds": _NUMBER,
@@ -69,9 +79,9 @@ _REQUEST: dict[str, Shape] = {
     **dict.fromkeys(("temperature", "started_s", "avg_decoded_tokens_per_iter", "throttled_s"), _NUMBER),
     **dict.fromkeys(("ttft_ms", "ttfat_ms", "e2el_ms", "tpot_ms"), _NUMBER),
     **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "max_tokens", "tokenized", "chunks"), _COUNT),
-    "round": _UINT,
-    "http_status": _UINT,
-    "throttled": _UINT,
+    "round": _SMALL_COUNT,
+    "http_status": _SMALL_COUNT,
+    "throttled": _SMALL_COUNT,
     "itls_ms": _NUMBERS,
     "pieces": List(Value(int, low=0), null=True),
     "tool_calls": _dicts({"name": _TEXT, "arguments": _TEXT}),
@@ -79,7 +89,7 @@ _REQUEST: dict[str, Shape] = {
     "timings": _dict({"predicted_n": _COUNT, "draft_n": _COUNT, "draft_n_accepted": _COUNT}),
     "spec_metrics": _ANY,
 }
-_GPU = _dicts({"index": _UINT, "name": _TEXT, "memory_used_bytes": _COUNT, "memory_total_bytes": _COUNT})
+_GPU = _dicts({"index": _SMALL_COUNT, "name": _TEXT, "memory_used_bytes": _COUNT, "memory_total_bytes": _COUNT})
 _STATE = _dict({"host": _TEXT, "gpus": _GPU, "cpu": _ANY, "memory": _ANY})
 _DISTURBED = _dict({"polluted": _REQUIRED_FLAG, "said": _TEXT_NULL, "miscounted": _FLAG})
 _MACHINE = _dict(
@@ -88,7 +98,7 @@ _MACHINE = _dict(
         "after": _STATE,
         "groups": _dicts(
             {
-                "round": _UINT,
+                "round": _SMALL_COUNT,
                 "group": _TEXT,
                 "before": _STATE,
                 "after": _STATE,
@@ -135,24 +145,33 @@ RESULT = Map(
         **dict.fromkeys(("duration", "output_throughput", "median_tpot_ms", "median_ttft_ms"), _NUMBER),
         **dict.fromkeys(("completed", "failed", "cut_off", "empty", "no_usage", "num_prompts"), _COUNT),
         **dict.fromkeys(("total_input_tokens", "total_output_tokens"), _COUNT),
-        "max_concurrency": _UINT,
-        "rounds": _UINT,
+        "max_concurrency": _SMALL_COUNT,
+        "rounds": _SMALL_COUNT,
         **_DRAFTING,
         "groups": Table(Map(_DRAFTING, others=True), null=True),
         "machine": _MACHINE,
         "memory": _dict({"kv_tokens": _COUNT, "kv_bytes": _COUNT}),
         "engine": _dict({"id": _TEXT, "name": _TEXT, "runtime": _TEXT, "ready_s": _NUMBER}),
-        "settings": _dict({"concurrency": _UINT, "first_round": _UINT, "temperatures": _NUMBERS, "ignore_eos": _FLAG}),
+        "settings": _dict(
+            {"concurrency": _SMALL_COUNT, "first_round": _SMALL_COUNT, "temperatures": _NUMBERS, "ignore_eos": _FLAG}
+        ),
         "power": _POWER,
-        "gpus": List(Map({"round": _UINT, "group": _TEXT, "gpus": _GPUS_MEASURED}, others=True), null=True),
+        "gpus": List(Map({"round": _SMALL_COUNT, "group": _TEXT, "gpus": _GPUS_MEASURED}, others=True), null=True),
         "suites": _TEXTS,
         "notes": _TEXTS,
         "tokenizer": _dict({"error": _TEXT}),
         "counters": _dicts(
-            {"group": _TEXT, "round": _UINT, "before": _ANY, "after": _ANY, "counted": _ANY, "foreign": _DISTURBED}
+            {
+                "group": _TEXT,
+                "round": _SMALL_COUNT,
+                "before": _ANY,
+                "after": _ANY,
+                "counted": _ANY,
+                "foreign": _DISTURBED,
+            }
         ),
         "scored": _SCORED,
-        "scoring": _dict({"why": _TEXT, "seconds": _NUMBER, "left": _UINT}),
+        "scoring": _dict({"why": _TEXT, "seconds": _NUMBER, "left": _SMALL_COUNT}),
         "requests": _dicts(_REQUEST),
     },
     others=True,
@@ -165,7 +184,7 @@ _ARM = Map(
         "speculation_flags": List(List(_TEXT)),
         "environment": Table(Anything(), null=True),
         "env": Table(Anything(), null=True),
-        "fit": _dict({"kv_per_token": _REQUIRED_NUMBER, "devices": _UINT}),
+        "fit": _dict({"kv_per_token": _REQUIRED_NUMBER, "devices": _SMALL_COUNT}),
     },
     others=True,
 )
@@ -208,14 +227,14 @@ RESOLVED = Map(
         "engine": _dict({"id": _TEXT, "name": _TEXT, "version": _TEXT, "runtime": _TEXT}),
         "target": _TARGET,
         "draft": _TARGET,
-        "method": _dict({"id": _TEXT, "name": _TEXT, "num_speculative_tokens": _UINT}),
+        "method": _dict({"id": _TEXT, "name": _TEXT, "num_speculative_tokens": _SMALL_COUNT}),
         "experiment": _dict(
             {
                 "suites": _TEXTS,
                 "kinds": _TEXTS,
-                "concurrency": _UINT,
-                "rounds": _UINT,
-                "most_rounds": _UINT,
+                "concurrency": _SMALL_COUNT,
+                "rounds": _SMALL_COUNT,
+                "most_rounds": _SMALL_COUNT,
                 "schedule": _TEXT,
                 "temperatures": _NUMBERS,
                 "ladder": _ANY,
@@ -271,7 +290,7 @@ LADDER = Map(
         **dict.fromkeys(("schema", "profile", "key", "load", "unit"), _TEXT),
         "levels": List(Value(float, low=0), null=True),
         "limits": Table(_NUMBER, null=True),
-        "rounds": _UINT,
+        "rounds": _SMALL_COUNT,
         "kinds": _TEXTS,
         "notes": _TEXTS,
         "schedule": _ANY,
@@ -358,7 +377,10 @@ REPORT = Map(
 
 
 def with_gains(data: Any) -> Any:
-    """``data`` of a report or a ladder, in which `median` of a speed-up (earlier versions) is renamed to `gain`."""
+    """``data`` of a report or a ladder itself, after `median` of each speed-up in it was renamed to `gain`.
+
+    Earlier versions wrote `median`. Speed-ups are under the keys speedup, control and corrected, and by arm in stock.
+    """
     if isinstance(data, list) and data and isinstance(data[0], dict):
         for item in data:
             with_gains(item)
@@ -375,26 +397,27 @@ def with_gains(data: Any) -> Any:
 
 
 def _rename_median(estimate: Any) -> None:
+    """Rename the key in place; anything that is no speed-up with a `median` stays as it is."""
     if isinstance(estimate, dict) and "median" in estimate and "gain" not in estimate:
         estimate["gain"] = estimate.pop("median")
 
 
-def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
-    """``data`` as a dict if it has the ``shape``; ``where`` names the file in errors.
+def checked(data: Mapping[str, Any], shape: Map, file: str) -> dict[str, Any]:
+    """``data`` as a dict if it has the ``shape``; ``file`` names the file in errors.
 
     Raises DrafthouseError with the first places that differ from the shape.
     """
-    findings = Findings(where)
+    findings = Findings(file)
     if not check(data, shape, findings):
-        raise DrafthouseError(first_few(findings.problems, where))
+        raise DrafthouseError(first_few(findings.problems, file))
     return dict(data)
 
 
-def checked_result(data: Mapping[str, Any], where: str) -> ArmResult:
-    """``data`` of the file ``where`` as an arm's result. Raises DrafthouseError as `checked` does."""
-    return cast("ArmResult", checked(data, RESULT, where))
+def checked_result(data: Mapping[str, Any], file: str) -> ArmResult:
+    """``data`` of the file named ``file`` as an arm's result. Raises DrafthouseError as `checked` does."""
+    return cast("ArmResult", checked(data, RESULT, file))
 
 
-def checked_ladder(data: Mapping[str, Any], where: str) -> Ladder:
-    """``data`` of the file ``where`` as a load sweep. Raises DrafthouseError as `checked` does."""
-    return cast("Ladder", checked(with_gains(data), LADDER, where))
+def checked_ladder(data: Mapping[str, Any], file: str) -> Ladder:
+    """``data`` of the file named ``file`` as a load sweep. Raises DrafthouseError as `checked` does."""
+    return cast("Ladder", checked(with_gains(data), LADDER, file))

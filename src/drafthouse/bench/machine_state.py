@@ -30,25 +30,23 @@ OTHER_CPU_PERCENT = 10.0
 
 @dataclass(frozen=True)
 class Process:
-    """A process: CPU seconds since its start; ``start`` (ticks since boot) distinguishes it from a reused pid."""
+    """A process of this machine."""
 
     name: str
-    parent: int
-    cpu_s: float
-    start: int
+    parent: int  # pid
+    cpu_s: float  # CPU seconds since its start
+    start: int  # ticks since boot; with the pid it identifies the process, because pids are used again
 
 
 @dataclass(frozen=True)
 class MachineState:
-    """The machine at one moment; ``processes`` by pid, ``cpu_ticks`` as of `_cpu_ticks`."""
+    """The machine at one moment."""
 
-    monotonic_s: float
-    facts: MachineFacts
-    """The part that is stored in the result."""
-    cpu_ticks: dict[str, int] = field(default_factory=dict)
-    processes: dict[int, Process] = field(default_factory=dict)
-    energy_j: float | None = None
-    """The energy counter of the CPU packages in J; None if it is not readable."""
+    monotonic_s: float  # of `time.monotonic`
+    facts: MachineFacts  # the part that is stored in the result; {} from `read_cpu`
+    cpu_ticks: dict[str, int] = field(default_factory=dict)  # as of `_cpu_ticks`
+    processes: dict[int, Process] = field(default_factory=dict)  # by pid
+    energy_j: float | None = None  # the energy counter of the CPU packages; None: not readable, or not read
 
 
 def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineState:
@@ -61,7 +59,9 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
     clocks_mhz = _core_clocks_mhz(root)
     clock_mean = clock_min = clock_max = swap_used = None
     if clocks_mhz:
-        clock_mean, clock_min, clock_max = round(sum(clocks_mhz) / len(clocks_mhz), 1), min(clocks_mhz), max(clocks_mhz)
+        clock_mean = round(sum(clocks_mhz) / len(clocks_mhz), 1)
+        clock_min = min(clocks_mhz)
+        clock_max = max(clocks_mhz)
     if "SwapTotal" in memory and "SwapFree" in memory:
         swap_used = memory["SwapTotal"] - memory["SwapFree"]
     facts: MachineFacts = {
@@ -87,7 +87,8 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
         "gpu_processes": [],
     }
     if nvml:
-        facts["gpus"], facts["gpu_processes"] = nvml.facts(), nvml.processes()
+        facts["gpus"] = nvml.facts()
+        facts["gpu_processes"] = nvml.processes()
     return MachineState(time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root))
 
 
@@ -99,9 +100,9 @@ def read_cpu(root: Path = Path("/")) -> MachineState:
 def between(before: MachineState, after: MachineState, own_pids: Collection[int] = ()) -> Between:
     """The machine's activity between two states.
 
-    ``own_pids`` are the pids of the measurement itself (engines, client). Percentages of processes refer to one core,
-    those of the CPU to all cores. ``other_cpu_percent`` is the CPU use of everything else on the machine, including
-    processes that are invisible from inside a container.
+    ``own_pids`` are the pids of the measurement itself (engines, client). Percentages of processes are of one core,
+    those of the CPU are of all cores. ``other_cpu_percent`` is the CPU use of everything else on the machine, including
+    processes that are invisible from inside a container. Figures are None if the counters are unreadable.
     """
     seconds = after.monotonic_s - before.monotonic_s
     busy_percent, steal_percent = _cpu_percent(before.cpu_ticks, after.cpu_ticks)
@@ -142,6 +143,7 @@ def _cpu_percent(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[f
 
 
 def _package_power_w(before: MachineState, after: MachineState) -> float | None:
+    """The CPU packages' mean power in W between two states; None where it is unknown."""
     seconds = after.monotonic_s - before.monotonic_s
     if before.energy_j is None or after.energy_j is None or seconds <= 0:
         return None
@@ -153,8 +155,8 @@ def _package_power_w(before: MachineState, after: MachineState) -> float | None:
 def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Path = Path("/")) -> set[int]:
     """The pids of the processes that listen on these TCP ports, and of all their descendants.
 
-    Only processes whose open files this user may read. An engine of another user is not found, and counts as
-    another busy process.
+    Only processes whose open files this user may read are found. An engine of another user is not, and counts as a
+    busy process that does not belong to the measurement.
     """
     wanted_ports = set(ports)
     sockets = {socket for _, port, socket in listeners(root / "proc") if port in wanted_ports}
@@ -237,6 +239,7 @@ def _cpu_ticks(root: Path) -> dict[str, int]:
 
 
 def _processes(root: Path) -> dict[int, Process]:
+    """The processes by pid; one that ends while it is read is left out."""
     processes: dict[int, Process] = {}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for folder in (root / "proc").glob("[0-9]*"):
@@ -251,6 +254,7 @@ def _processes(root: Path) -> dict[int, Process]:
 
 
 def _has_socket(folder: Path, sockets: Collection[str]) -> bool:
+    """True if a process has one of the sockets open; ``folder`` is its `/proc/PID/fd`. False if it is not readable."""
     if not sockets:
         return False
     try:

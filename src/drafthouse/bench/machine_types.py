@@ -9,41 +9,41 @@ if TYPE_CHECKING:
 
 
 class CpuFacts(TypedDict):
-    """The CPU; clocks are over its cores, ``load_1m`` is the load average of the last minute. None: not readable."""
+    """The CPU; None: not readable."""
 
     model: str | None
-    cores: int | None
-    cores_usable: int
-    clock_mean_mhz: float | None
+    cores: int | None  # of the machine, as the system counts them (hardware threads)
+    cores_usable: int  # that this process may use
+    clock_mean_mhz: float | None  # over the cores, as the next two
     clock_min_mhz: float | None
     clock_max_mhz: float | None
-    temperature_c: float | None
-    load_1m: float | None
+    temperature_c: float | None  # the hottest sensor
+    load_1m: float | None  # load average of the last minute
 
 
 class MemoryFacts(TypedDict):
-    """The machine's memory in bytes."""
+    """The machine's memory in bytes; None: not readable."""
 
     total_bytes: int | None
-    available_bytes: int | None
+    available_bytes: int | None  # for new processes, without swapping
     swap_used_bytes: int | None
 
 
 class GpuReading(TypedDict):
     """The state of a GPU at one moment; None for unreadable values, ``error`` if the driver has lost the GPU.
 
-    ``clock_reasons`` are the driver's reasons for the current clocks, by the names of `nvml.py`.
+    Files of earlier versions lack ``clock_reasons``.
     """
 
     temperature_c: float | None
     power_w: float | None
     sm_clock_mhz: float | None
     memory_clock_mhz: float | None
-    memory_used_bytes: int | None
+    memory_used_bytes: int | None  # by all processes, without what the driver reserves
     memory_total_bytes: int | None
-    utilization_percent: float | None
-    clock_reasons: NotRequired[list[str] | None]
-    error: NotRequired[str]
+    utilization_percent: float | None  # share of the time in which the GPU computed anything
+    clock_reasons: NotRequired[list[str] | None]  # why the clocks are as they are, by the names of `nvml.py`
+    error: NotRequired[str]  # the driver's error when it lost the GPU
 
 
 class GpuFacts(GpuReading):
@@ -65,11 +65,11 @@ class GpuMeasured(TypedDict):
     Fractions are of the samples in which the driver told its clock reasons; None if it never did.
     """
 
-    index: int
+    index: int  # the driver's, as in nvidia-smi
     uuid: str
     name: str
     samples: int  # number of all samples
-    sm_clock_median_mhz: float | None
+    sm_clock_median_mhz: float | None  # this and the figures below: None if no sample has it
     sm_clock_min_mhz: float | None
     memory_clock_median_mhz: float | None
     temperature_max_c: float | None
@@ -82,24 +82,24 @@ class GpuMeasured(TypedDict):
 
 
 class GpuProcess(TypedDict):
-    """A process that computes on a GPU."""
+    """A process that computes on a GPU, as the driver shows it."""
 
     gpu_uuid: str
     pid: int
-    name: str
-    memory_used_bytes: float | None
+    name: str  # "" if the driver does not tell it
+    memory_used_bytes: float | None  # on this GPU
 
 
 class MachineFacts(TypedDict, total=False):
     """The state of the machine at one moment (`machine_state.read_machine`)."""
 
-    time: str
+    time: str  # ISO 8601 in UTC, to the second
     host: str
-    kernel: str
+    kernel: str  # release of the operating system's kernel
     cpu: CpuFacts
     memory: MemoryFacts
-    gpus: list[GpuFacts]
-    gpu_processes: list[GpuProcess]
+    gpus: list[GpuFacts]  # those of the run; [] without
+    gpu_processes: list[GpuProcess]  # all that compute on these GPUs
 
 
 class BusyProcess(TypedDict):
@@ -119,7 +119,7 @@ class Between(TypedDict):
     own_cpu_s: float  # CPU time of the measurement's processes
     other_cpu_percent: float | None  # of all cores, by everything else
     cpu_package_power_w: float | None
-    busy_processes: list[BusyProcess]
+    busy_processes: list[BusyProcess]  # those of others, the busiest first
 
 
 class Waited(TypedDict):
@@ -145,26 +145,26 @@ class Foreign(Disturbance):
     requests: int | None
     input_tokens: int | None
     output_tokens: int | None
-    running_before: int | None
-    running_after: int | None
+    running_before: int | None  # requests that ran or waited before ours were sent
+    running_after: int | None  # requests that ran or waited after ours had ended
 
 
 class ClockJump(Disturbance):
-    """The seconds by which the wall clock was set, and for which the machine was suspended."""
+    """A jump of the machine's clocks (`foreign_traffic.clock_jump`)."""
 
-    jump_s: float
-    suspended_s: float
+    jump_s: float  # seconds by which the wall clock was set forward; below 0 backward, 0 if it was not set
+    suspended_s: float  # seconds for which the machine was suspended
 
 
 class GroupMachine(TypedDict):
-    """The machine before and after a group, its activity in between, and a jump of its clock."""
+    """The machine before and after a group, and its activity in between."""
 
     round: int
-    group: str
+    group: str  # as of `groups.group_key`
     before: MachineFacts
     after: MachineFacts
     between: Between
-    clock: Disturbance | None
+    clock: Disturbance | None  # a jump of its clocks; None: they agreed
 
 
 class StepMachine(TypedDict):

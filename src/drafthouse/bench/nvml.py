@@ -16,7 +16,7 @@ from ..host.gpu_choice import choose_gpus
 if TYPE_CHECKING:
     from drafthouse.bench.machine_types import GpuFacts, GpuProcess, GpuReading
 
-# Bits of nvmlClocksEventReasons (nvml.h): why the clocks are as they are. Those of _THROTTLING are faults, by too much
+# Bits of nvmlClocksEventReasons (nvml.h): why the clocks are as they are. Those of _THROTTLING are faults: too much
 # heat or too little power. The power cap is no fault, because most GPUs run at their power limit under load.
 _THROTTLING = {
     0x08: "hardware slowdown",
@@ -37,18 +37,19 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU; ``index`` is the driver's, as in nvidia-smi, and ``handle`` is NVML's device handle."""
+    """A GPU that the driver shows."""
 
-    index: int
+    index: int  # the driver's, as in nvidia-smi
     uuid: str
     name: str
-    handle: object
+    handle: object  # NVML's device handle
 
 
 class Nvml:
     """An NVML session and the GPUs of a run. If ``gpus`` is empty, ``why`` is the reason."""
 
     def __init__(self, gpus: Sequence[Gpu] = (), why: str | None = None, library: Any = None) -> None:
+        """``library`` is the module pynvml, initialised; it may be None only if there are no GPUs."""
         self.gpus = tuple(gpus)
         self.why = why
         self._library = library
@@ -70,8 +71,9 @@ class Nvml:
         """The description and the current reading of each GPU. Never raises."""
         gpus: list[GpuFacts] = []
         for gpu, reading in zip(self.gpus, self.readings(), strict=True):
+            p_state = self._call(gpu, "nvmlDeviceGetPerformanceState")
             # None: this driver does not tell the reasons. An empty list: it tells that nothing limits the clocks.
-            reasons, p_state = reading["clock_reasons"], self._call(gpu, "nvmlDeviceGetPerformanceState")
+            reasons = reading["clock_reasons"]
             throttled_by = None if reasons is None else [reason for reason in reasons if reason in THROTTLE_REASONS]
             gpus.append(
                 {
@@ -111,6 +113,7 @@ class Nvml:
         self.gpus = ()
 
     def _reading(self, gpu: Gpu) -> GpuReading:
+        """The current reading of a GPU, as of `readings`."""
         library = self._library
         utilization = self._call(gpu, "nvmlDeviceGetUtilizationRates")
         # Version 2 of the call excludes memory reserved by the driver from `used`, as nvidia-smi does.
@@ -157,6 +160,7 @@ class Nvml:
             raise Unreadable(f"{name} of GPU {gpu.index}: {error}") from error
 
     def _driver_version(self) -> str | None:
+        """The driver's version; None if it does not tell it."""
         try:
             return str(self._library.nvmlSystemGetDriverVersion())
         except self._library.NVMLError:
@@ -172,8 +176,12 @@ class Nvml:
 def open_nvml(selection: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
     """A session with the GPUs that a run uses. Never raises; if it has no GPU, its ``why`` is the reason.
 
-    ``selection`` names the GPUs by words of `drafthouse_gpus`, else CUDA_VISIBLE_DEVICES does. Without either, they are
-    the GPUs on which the processes ``pids`` compute, or all if the driver hides these processes (inside a container).
+    The GPUs are, by the first of these that exists:
+
+    - those that ``selection`` names, in the words of `drafthouse_gpus`
+    - those that the environment variable CUDA_VISIBLE_DEVICES names
+    - those on which the processes ``pids`` compute
+    - all, because the driver hides these processes inside a container
     """
     try:
         import pynvml  # noqa: PLC0415 (optional: a machine without GPUs need not have it)

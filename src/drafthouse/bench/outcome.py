@@ -1,4 +1,11 @@
-"""Classify how a request ended: its status, and the reason where the status is not "ok"."""
+"""Classify how a request ended: its status, and the reason where the status is not "ok".
+
+- ok: a complete answer with tokens that the server counted
+- failed: no answer, an HTTP error, or an error inside the answer
+- cut_off: the answer ended before its end mark
+- empty: a complete answer without tokens
+- no_usage: a complete answer whose tokens the server did not count
+"""
 
 from __future__ import annotations
 
@@ -26,13 +33,13 @@ MESSAGE_CHARACTERS = 300
 
 
 def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[Status, str | None]:
-    """The status of a request, and the reason why it is not "ok" (None if it is)."""
+    """The status of a request, and the reason why it is not "ok" (None if it is); the first cause counts."""
     failure = _failure(record, endpoint)
     if failure:
         return FAILED, failure
     if answer.error:
-        where = "stream" if record.stream else "answer"
-        return FAILED, f"an error inside the {where}: {_shortened(answer.error, endpoint)}"
+        medium = "stream" if record.stream else "answer"
+        return FAILED, f"an error inside the {medium}: {_shortened(answer.error, endpoint)}"
     if record.error and not record.body:
         return FAILED, record.error
     if not answer.done:
@@ -54,8 +61,8 @@ def _failure(record: Recording, endpoint: Endpoint) -> str | None:
     if record.http_status is None:
         return record.error or "no answer"
     if record.location:
-        where = _shortened(urljoin(endpoint.chat_url, record.location), endpoint)
-        return f"HTTP {record.http_status}: the server redirects to {where}; use that address as the base URL"
+        address = _shortened(urljoin(endpoint.chat_url, record.location), endpoint)
+        return f"HTTP {record.http_status}: the server redirects to {address}; use that address as the base URL"
     if record.encoding:
         return (
             f"the answer is compressed (Content-Encoding: {_shortened(record.encoding, endpoint)}) but was requested "
@@ -72,7 +79,7 @@ def _failure(record: Recording, endpoint: Endpoint) -> str | None:
 
 
 def _error_message(body: bytes) -> str:
-    """The message inside an error response's JSON, or the whole body where it is no such JSON."""
+    """The message inside an error response's JSON (`error.message`, `error` or `message`), otherwise the whole body."""
     text = body.decode("utf-8", "replace").strip()
     try:
         document = json.loads(text)
@@ -86,5 +93,8 @@ def _error_message(body: bytes) -> str:
 
 
 def _shortened(text: str, endpoint: Endpoint) -> str:
-    """A server's message without the API key, cut to length: a key that the cut splits would not be recognised."""
+    """A server's message without the API key, cut to `MESSAGE_CHARACTERS`.
+
+    The key is removed before the cut, because half of a key would not be recognised.
+    """
     return endpoint.without_key(text)[:MESSAGE_CHARACTERS]

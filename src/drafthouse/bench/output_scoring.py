@@ -44,42 +44,42 @@ _IDS_FIELD = "return_token_ids"
 
 
 class TokenIds(TypedDict):
-    """The token ids of a prompt and its answer; ``prompt`` and ``answer`` are decimal ids separated by spaces."""
+    """The token ids of a prompt and its answer."""
 
     round: int
-    group: str
+    group: str  # as of `groups.group_key`
     prompt_id: str
     temperature: float
-    prompt: str
-    answer: str
+    prompt: str  # decimal ids, separated by spaces
+    answer: str  # decimal ids, separated by spaces
 
 
 class Scoring(TypedDict):
     """The scoring of a step."""
 
-    answers: list[ScoredAnswer]
+    answers: list[ScoredAnswer]  # those scored in this step, also from earlier steps
     left: int  # answers that are still unscored
-    seconds: float
-    why: str | None  # why some are unscored; None: none failed
+    seconds: float  # time that the scoring took
+    why: str | None  # why some are unscored, the last reason; None: none failed
 
 
 class ScoringTotal(TypedDict):
-    """The sums over all steps; ``left`` answers are still unscored after the last one, ``why`` is the last reason."""
+    """The sums over all steps."""
 
-    answers: int
-    left: int
+    answers: int  # scored
+    left: int  # still unscored after the last step
     seconds: float
-    why: str | None
+    why: str | None  # the last step's reason that has one; None: none failed
 
 
 class Score(TypedDict):
-    """The figures of a scored answer, explained at `score_row`; log-probabilities are in nats."""
+    """The figures of a scored answer; log-probabilities are in nats."""
 
-    tokens: int
-    misses: int
-    worst: float
-    mean_logprob: float
-    same_text: bool | None
+    tokens: int  # that were scored
+    misses: int  # of these, the ones less likely than the token that the target would have chosen
+    worst: float  # the largest gap to that token's log-probability
+    mean_logprob: float  # per token
+    same_text: bool | None  # True if the ids are those of the answer's text; None: not scored to its end
 
 
 class ScoredAnswer(Score):
@@ -114,7 +114,7 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], max_answers: int) -> list[
     chosen: set[int] = set()  # by id()
     for position in range(max(map(len, queues), default=0)):  # the first of each group, then the second of each, ...
         left = max(0, max_answers - len(chosen))
-        for queue in queues[:left]:
+        for queue in queues[:left]:  # one answer of each group, while any are left
             if position < len(queue):
                 chosen.add(id(queue[position]))
 
@@ -136,7 +136,10 @@ def _short_first(group: Sequence[Ask]) -> list[Ask]:
 
 
 def token_ids_of(record: Recording) -> TokenIds | None:
-    """The token ids of a recorded answer and its prompt; None if they were not requested or are incomplete."""
+    """The token ids of a recorded answer and its prompt; None if they were not requested or are incomplete.
+
+    Events that are no JSON are skipped: `outcome_of` reports them.
+    """
     if not (record.ask.extra or {}).get(_IDS_FIELD) or not record.stream:
         return None
     prompt: list[int] = []
@@ -168,6 +171,7 @@ def token_ids_of(record: Recording) -> TokenIds | None:
 
 
 def _ids(value: object) -> list[int]:
+    """The token ids in a value of an event; [] if it is no list."""
     if not isinstance(value, list):
         return []
     return [token for token in value if isinstance(token, int)]
@@ -179,9 +183,9 @@ def _ids(value: object) -> list[int]:
 def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) -> Scoring:
     """Let the baseline server at ``endpoint`` score all answers that both arms gave and no step has scored yet.
 
-    ``steps`` are all steps measured so far, the current one last. ``tokens`` limits the length of a prompt with its
-    answer. A failed request raises nothing: its error is the ``why`` of the result. Scoring ends when the time is up or
-    the server does not answer; it goes on after an HTTP status below 500.
+    ``steps`` are all steps measured so far, the current one last. ``tokens`` is the largest length of a prompt with its
+    answer. A failed request raises nothing: its error is the ``why`` of the result. After an HTTP status below 500 the
+    next answer is scored; any other error ends the scoring, as does the end of its time.
     """
     began_s = time.monotonic()
     scores: list[ScoredAnswer] = []
@@ -218,7 +222,10 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
 
 
 def _unscored_answers(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tuple[str, str]]]:
-    """Unscored answers to prompts that both arms answered: (arm, token ids, prompt's ids, (reasoning, text))."""
+    """Unscored answers to prompts that both arms answered: (arm, token ids, prompt's ids, (reasoning, text)).
+
+    The prompt's ids are decimal numbers separated by spaces, as in `TokenIds`.
+    """
     ids_by_key: dict[AnswerKey, dict[str, TokenIds]] = {}
     texts: dict[tuple[str, AnswerKey], tuple[str, str]] = {}
     prompts: dict[tuple[str, str], str] = {}
@@ -258,7 +265,10 @@ def _scorings(steps: Iterable[StepResult]) -> list[Scoring]:
 
 
 def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprobs:
-    """Request the log-probabilities of one answer. Raises what `score_answers` catches, for an unusable reply."""
+    """Request the log-probabilities of one answer. Raises what `score_answers` catches, for an unusable reply.
+
+    ``prompt`` and ``answer`` are token ids as in `TokenIds`; the answer is cut so that both have at most ``tokens``.
+    """
     prefix = list(map(int, prompt.split()))
     # At least one token, because a mean over no tokens does not exist; the engine refuses what is too long for it.
     scored = list(map(int, answer.split()))[: max(1, tokens - len(prefix))]
@@ -282,12 +292,7 @@ def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprob
 
 
 def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
-    """The figures of one scored answer; ``texts`` are its reasoning and its text.
-
-    ``tokens`` were scored. ``misses`` of them were less likely than the target's first choice; ``worst`` is the largest
-    gap to that choice, in nats. ``mean_logprob`` is the mean per token, in nats. ``same_text`` is True if the decoded
-    ids contain ``texts``, and None if the answer was not scored to its end.
-    """
+    """The figures of one scored answer; ``texts`` are its reasoning and text, which the decoded ids have to contain."""
     gaps = [best - own for own, best in zip(scored["own"], scored["best"], strict=True)]
     misses = sum(gap > 0 for gap in gaps)
     same_text = None
@@ -320,7 +325,9 @@ def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
     scorings = _scorings(steps)
     if not scorings:
         return None
-    answers, seconds, last_why = 0, 0.0, None
+    answers = 0
+    seconds = 0.0
+    last_why = None
     for scoring in scorings:
         answers += len(scoring["answers"])
         seconds += scoring["seconds"]
@@ -335,6 +342,7 @@ def _printable_ascii(text: str) -> str:
 
 
 def _error_text(error: Exception) -> str:
+    """An error in words, with the beginning of the server's answer if it is an HTTP status."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code}: {' '.join(error.read().decode('utf-8', 'replace').split())[:200]}"
     return f"{type(error).__name__}: {error}"

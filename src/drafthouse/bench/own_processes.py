@@ -14,11 +14,14 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
-    """Pids of the engines that listen on the ports of ``endpoints``, and of this client."""
+    """Pids of the engines that listen on the ports of ``endpoints``, and of this client.
+
+    ``state`` holds the machine's processes. The endpoints' hosts are not looked at: see `local_endpoints`.
+    """
     ports = []
     for endpoint in endpoints:
         url = urlsplit(endpoint.base_url)
-        ports.append(url.port or _DEFAULT_PORTS.get(url.scheme, 0))
+        ports.append(url.port or _DEFAULT_PORTS.get(url.scheme, 0))  # nothing listens on port 0
     return engine_pids(ports, state.processes) | {os.getpid()}
 
 
@@ -33,6 +36,7 @@ def local_endpoints(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
 
 
 def _is_local(host: str) -> bool:
+    """True if the first address of ``host`` is one of this machine; False also for a host without an address."""
     try:
         family, socket_type, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket_type) as probe:

@@ -92,17 +92,23 @@ class Meter:
         """Close the source; all later readings are None."""
         if self._source:
             self._source.close()
-            self._source, self.why = None, self.why or "the meter was closed"
+            self._source = None
+            self.why = self.why or "the meter was closed"
 
     def _give_up(self, why: str) -> None:
         """Close the source for the reason ``why``; the idle power is then unknown."""
         if self._source:
             self._source.close()
-        self._source, self.why, self.idle_w = None, why, None
+        self._source = None
+        self.why = why
+        self.idle_w = None
 
 
 def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
-    """A meter on the best available source: the GPUs' energy counters, else their power, else the CPU's counter."""
+    """A meter on the best available source, or without one, with the reasons.
+
+    The order is: the GPUs' energy counters, the GPUs' power, the CPU's energy counter.
+    """
     openers: list[Callable[[], Source]] = [lambda: Rapl(root)]
     reasons = [nvml.why] if nvml.why else []
     if nvml.gpus:
@@ -116,7 +122,11 @@ def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
 
 
 def spent(meter: Meter, before: Reading | None, after: Reading | None) -> EnergySpan | None:
-    """The energy used between two readings; None if one is missing. ``idle_j`` is None without an idle power."""
+    """The energy used between two readings.
+
+    The result is None if a reading is missing, if no time has passed, or if the counters went back. ``idle_j`` is None
+    without a measured idle power.
+    """
     if before is None or after is None or after.at_s <= before.at_s:
         return None
     seconds = after.at_s - before.at_s
@@ -131,7 +141,7 @@ def spent(meter: Meter, before: Reading | None, after: Reading | None) -> Energy
 
 
 class Tally:
-    """Adds up the energy of one arm over its turns in one group; each ``with`` block is one turn."""
+    """Adds up the energy of one arm over its turns in one group of requests; each ``with`` block is one turn."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -140,7 +150,7 @@ class Tally:
         self.spans: list[EnergySpan] = []
         self.turns: list[tuple[float, float]] = []
         """Begin and end of each turn, in seconds of `time.monotonic`."""
-        self.lost = False
+        self.lost = False  # True once a turn's energy could not be read
 
     def __enter__(self) -> Tally:
         """Begin a turn."""
@@ -178,15 +188,21 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
     """A result's `power` (W, J, s) from the spans and the meter's facts.
 
     mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, with the idle power measured before
-    the span; j_per_output_token = energy_j / output_tokens. If a span is None, all numbers are None, and `why` is set.
+    the span; j_per_output_token = energy_j / output_tokens.
+
+    If there is no span or one of them is None, all numbers except ``idle_w`` are None, and ``why`` is set. ``facts``
+    None: the step had no meter. ``output_tokens`` None or 0: no energy per token.
     """
     facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
     measured = [span for span in spans if span]
-    why, idle_w = facts["why"], facts["idle_w"]
+    why = facts["why"]
+    idle_w = facts["idle_w"]
     seconds = energy = mean_w = above_idle_j = j_per_output_token = None
     if measured and len(measured) == len(spans):
         summed = _summed(measured)
-        seconds, energy, idle_j = summed["seconds"], summed["energy_j"], summed["idle_j"]
+        seconds = summed["seconds"]
+        energy = summed["energy_j"]
+        idle_j = summed["idle_j"]
         if seconds:
             mean_w = energy / seconds
         if idle_j is not None:
@@ -227,9 +243,13 @@ class PowerStepReader:
         self._after = self._meter.read()
 
     def report(self, requests: Sequence[Request], unfinished: int) -> StepReadings:
-        """The step's key `power`, with its output tokens; they are None if some were not counted."""
+        """The step's key `power`, with its output tokens; they are None if some were not counted.
+
+        ``unfinished`` is the number of cancelled requests, whose tokens nobody counts.
+        """
         power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
-        tokens, counted = 0, not unfinished
+        tokens = 0
+        counted = not unfinished
         for request in requests:
             tokens += request["output_tokens"] or 0
             # A broken-off answer used energy for tokens that no usage counts.

@@ -1,6 +1,7 @@
 """Sources of energy readings: the GPUs' energy counters, the GPUs' power summed over time, or the CPU's counter.
 
-Each source has counters of joules, one per device, that only increase. The energy used in between is a difference.
+Each source has counters of joules, one per device, that only increase. The energy used in a time is the difference of
+two readings.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Source(Protocol):
         """Each device's energy since a fixed moment in the past, in J. Raises Unreadable."""
 
     def close(self) -> None:
-        """Release resources."""
+        """End what the source began, such as a thread; it is not read afterwards."""
 
 
 class NvmlCounter:
@@ -59,6 +60,7 @@ class NvmlPower:
     name = "NVML's power, added up"
 
     def __init__(self, nvml: Nvml) -> None:
+        """Read the power once, which raises Unreadable if a GPU does not tell it, and start the thread."""
         self.devices = tuple(gpu.name for gpu in nvml.gpus)
         self._read = nvml.power_w
         self._lock = threading.Lock()
@@ -83,6 +85,7 @@ class NvmlPower:
         self._thread.join(timeout=2)
 
     def _run(self) -> None:
+        """Add a sample every `SAMPLE_S` until `close` or until one fails."""
         while not self._ended.wait(SAMPLE_S) and self._error is None:
             self._add()
 
@@ -98,7 +101,8 @@ class NvmlPower:
             seconds = now - self._at_s
             for device, (before, after) in enumerate(zip(self._watts, watts, strict=True)):
                 self._joules[device] += seconds * (before + after) / 2
-            self._watts, self._at_s = watts, now
+            self._watts = watts
+            self._at_s = now
 
 
 class Rapl:
@@ -111,9 +115,10 @@ class Rapl:
         if not self._files:
             raise Unreadable("no energy counter of the CPU (/sys/class/powercap)")
         self.devices = tuple(text_in(path.with_name("name")).strip() or path.parent.name for path in self._files)
+        # By package: the count (in microjoules) after which it begins at 0 again, and how often it has done so.
         self._ranges = [int(text_in(path.with_name("max_energy_range_uj")) or 0) for path in self._files]
-        self._last_counts = self._counts()
         self._wraps = [0] * len(self._files)
+        self._last_counts = self._counts()
 
     def joules(self) -> tuple[float, ...]:
         """The counters, corrected for their wrap-around, which happens every few minutes at full power."""
@@ -129,6 +134,7 @@ class Rapl:
         """Do nothing: no file stays open."""
 
     def _counts(self) -> list[int]:
+        """Each package's counter now, in microjoules. Raises Unreadable."""
         try:
             return [int(path.read_text("ascii")) for path in self._files]
         except (OSError, ValueError) as error:

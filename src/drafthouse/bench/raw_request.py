@@ -1,4 +1,16 @@
-"""Convert the recording of an ended request into its measurements: status, latencies, text, token counts. Pure."""
+"""Convert the recording of an ended request into its measurements: status, latencies, text, token counts.
+
+The definitions are those of `vllm/benchmarks/serve.py`. N is the server's count of output tokens, and first and last
+are the arrival times of the first and last chunk with tokens:
+
+- TTFT = first - sent
+- TTFAT = the same for the first token that is not reasoning
+- E2E = last - sent
+- TPOT = (E2E - TTFT) / (N - 1), unless the answer came in too few pieces (`samples.time_per_token`)
+- ITL = the gaps between chunks with tokens. With speculation a chunk carries several tokens, so ITL is not TPOT.
+
+An answer that was not streamed arrived at once, so it has only E2E.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +29,23 @@ OK_STATUS = 200
 
 
 def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
-    """The measurements of one request. ``zero_s`` is the start of the run on the client's clock.
+    """The measurements of one request. ``zero_s`` is the start of the run, in seconds of ``time.perf_counter``.
 
-    The definitions are those of `vllm/benchmarks/serve.py`. N is the server's count of output tokens, and first and
-    last are the arrival times of the first and last chunk with tokens:
-    TTFT = first - sent; E2E = last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between chunks with tokens.
-    With speculation a chunk carries several tokens, so ITL is not TPOT. A value that is unknown is None. TPOT is also
-    None if the answer came in too few pieces (`samples.time_per_token`). An answer that was not streamed has only E2E.
-    TTFAT is TTFT for the first token that is not reasoning.
+    The values are explained at the head of this file; one that is unknown is None.
     """
     not_streamed = not record.ask.stream and not record.stream
     answer = read_answer(_events_of(record, not_streamed))
     status, error = outcome_of(record, answer, endpoint)
     sent_s = record.began_s if record.sent_s is None else record.sent_s
-    times, chunk_lengths = answer.token_times_s, answer.reasoning_pieces + answer.text_pieces
+    times = answer.token_times_s
+    chunk_lengths = answer.reasoning_pieces + answer.text_pieces
     e2el = ttft = ttfat = None
     if times:
         e2el = (times[-1] - sent_s) * 1000
     if not_streamed:
-        times, chunk_lengths, answer.first_answer_s = [], [], None  # all came at once: only the end is measured
+        times = []
+        chunk_lengths = []
+        answer.first_answer_s = None
     if times:
         ttft = (times[0] - sent_s) * 1000
     if answer.first_answer_s is not None:
@@ -79,7 +89,10 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
 
 
 def _events_of(record: Recording, not_streamed: bool) -> list[Event]:
-    """The events of a stream. An answer that was ``not_streamed`` becomes a stream of a single event and [DONE]."""
+    """The events of a stream. An answer that was ``not_streamed`` becomes a stream of a single event and [DONE].
+
+    Any other answer has none: an error status, or a body where a stream was requested.
+    """
     if record.stream:
         return split_events(bytes(record.body), record.times_s, record.ends)
     if not_streamed and record.http_status == OK_STATUS and record.times_s:

@@ -37,55 +37,54 @@ class ToolCall(TypedDict):
 
 
 class Cost(TypedDict):
-    """The work that a request caused on its server; None: unknown. ``chunks`` counts chunks with tokens."""
+    """The work that a request caused on its server; None: unknown."""
 
     status: Status
-    input_tokens: int | None
+    input_tokens: int | None  # by the server's usage, as the next one
     output_tokens: int | None
-    chunks: int
-    tool_calls: list[ToolCall] | None
-    # llama.cpp's figures, as received.
-    timings: dict[str, Any] | None
+    chunks: int  # pieces of the stream that carried tokens; 0 for an answer that was not streamed
+    tool_calls: list[ToolCall] | None  # None also: the answer has none
+    timings: dict[str, Any] | None  # llama.cpp's figures, as received
 
 
 class Request(Cost):
-    """One request and its answer, explained at `raw_request.raw_request`; None: unknown."""
+    """One request and its answer, explained in `raw_request.py`; None: unknown."""
 
     prompt_id: str
-    kind: str
-    suite: str
-    group: str
+    kind: str  # the prompt kind
+    suite: str  # the file of prompts
+    group: str  # the kind at one temperature, as of `groups.group_key`
     round: int
     temperature: float
-    error: str | None
-    http_status: int | None
+    error: str | None  # why the status is not "ok"; None: it is
+    http_status: int | None  # None: no response
     throttled: int  # answers with HTTP 429 before this one
     throttled_s: float  # the waits after them
     started_s: float  # since the start of the step; in a result since that of the first step
-    max_tokens: int
-    cached_tokens: int | None
-    ttft_ms: float | None
-    ttfat_ms: float | None
-    e2el_ms: float | None
-    tpot_ms: float | None
-    itls_ms: list[float]
+    max_tokens: int  # the most output tokens that were requested
+    cached_tokens: int | None  # prompt tokens from the engine's prefix cache
+    ttft_ms: float | None  # from sending to the first token
+    ttfat_ms: float | None  # from sending to the first token that is not reasoning
+    e2el_ms: float | None  # from sending to the last token
+    tpot_ms: float | None  # time per output token after the first
+    itls_ms: list[float]  # gaps between chunks with tokens
     finish_reason: str | None
     text: str
     reasoning_text: str
-    pieces: list[int]
-    gate: Gate | None
-    avg_decoded_tokens_per_iter: float | None
-    spec_metrics: dict[str, Any] | None
-    tokenized: NotRequired[int | None]
+    pieces: list[int]  # characters of each chunk, first those of reasoning
+    gate: Gate | None  # the check of the answer; None: only its speed counts
+    avg_decoded_tokens_per_iter: float | None  # TensorRT-LLM's output tokens per engine step
+    spec_metrics: dict[str, Any] | None  # vLLM's or SGLang's statistics of this answer's drafts
+    tokenized: NotRequired[int | None]  # tokens of the text by the engine's tokenizer; missing: not asked
 
 
 class Counts(TypedDict):
-    """Numbers of drafts and tokens, and of accepted tokens by draft position; None: the engine has no such counter."""
+    """What was drafted, and what of it was accepted; None: the engine has no such counter."""
 
     num_drafts: int | None
     draft_tokens: int | None
     accepted_tokens: int | None
-    per_position: Sequence[float]
+    per_position: Sequence[float]  # accepted tokens at each position in the draft; empty: not known
 
 
 class Snapshot(Counts):
@@ -124,19 +123,19 @@ class CounterReading(CounterPair):
 
 
 class Span(TypedDict):
-    """The duration of a group, in seconds."""
+    """The duration of a group."""
 
     round: int
     group: str
-    duration_s: float
+    duration_s: float  # in which the arm had requests running
 
 
 class EnergySpan(TypedDict):
-    """The energy used during ``seconds`` of answering; ``idle_j`` is what the idle machine uses in that time."""
+    """The energy used during ``seconds`` of answering."""
 
     seconds: float
     energy_j: float
-    idle_j: float | None
+    idle_j: float | None  # what the idle machine uses in that time; None: not measured
 
 
 class PowerSpan(TypedDict):
@@ -205,15 +204,15 @@ class EngineSeen(StartFacts, total=False):
 class StepArm(TypedDict):
     """One arm's part of a step."""
 
-    model_id: str
-    base_url: str
+    model_id: str  # the model's name in requests
+    base_url: str  # without passwords
     requests: list[Request]
-    spans: list[Span]
+    spans: list[Span]  # this and the next three: one for each group
     counters: list[CounterReading]
     power: list[PowerSpan]
-    gpus: list[GpuSpan]
+    gpus: list[GpuSpan]  # [] without GPUs
     tokenizer: TokenizerUse
-    token_ids: list[TokenIds]
+    token_ids: list[TokenIds]  # of the answers that the baseline may score
     warmup: WarmUp
     engine: NotRequired[EngineSeen]
     memory: NotRequired[dict[str, int]]  # bytes or tokens, by name
@@ -240,20 +239,19 @@ class StepResult(Begun):
     """A step: the arms measured on one server start each, with all their requests; it is one file."""
 
     schema: str
-    started: str
+    started: str  # ISO 8601 in UTC
     duration_s: float
     settings: StepSettings
-    suites: list[str]
+    suites: list[str]  # names of the files of prompts
     arms: dict[str, StepArm]
     power_meter: PowerMeter
     machine: StepMachine
-    incomplete: NotRequired[bool]
-    notes: NotRequired[list[str]]
-    disturbed: NotRequired[str]
-    """The disturbance that remained after the step was repeated."""
-    waited: NotRequired[Waited]
+    incomplete: NotRequired[bool]  # True if the step was stopped before its end
+    notes: NotRequired[list[str]]  # sentences for people about the step
+    disturbed: NotRequired[str]  # the disturbance that remained after the step was repeated
+    waited: NotRequired[Waited]  # the wait for a quiet machine before the step
     cost_s: NotRequired[float]  # seconds of the step and of the start of its servers
-    scoring: NotRequired[Scoring]
+    scoring: NotRequired[Scoring]  # of answers by the baseline, after the step
 
 
 class Drafting(TypedDict):
@@ -274,34 +272,34 @@ class Acceptance(Drafting):
 
 
 class Power(TypedDict):
-    """What an arm used of power: W and J."""
+    """The power (W) and energy (J) that an arm used; null if not measured."""
 
-    source: str | None
-    why: NotRequired[str | None]
-    devices: NotRequired[list[str]]
-    gpus: NotRequired[int]
-    idle_w: float | None
-    mean_w: float | None
+    source: str | None  # what was read, for people
+    why: NotRequired[str | None]  # why a number is missing
+    devices: NotRequired[list[str]]  # names of what was measured
+    gpus: NotRequired[int]  # number of devices, also if they are CPU packages
+    idle_w: float | None  # the power of the idle machine, with loaded engines
+    mean_w: float | None  # while requests were answered, as the next two
     energy_j: float | None
     energy_above_idle_j: NotRequired[float | None]
-    seconds: NotRequired[float | None]
-    output_tokens: NotRequired[int | None]
+    seconds: NotRequired[float | None]  # in which requests were answered
+    output_tokens: NotRequired[int | None]  # only in a step of a load sweep; None: some were not counted
     j_per_output_token: NotRequired[float | None]
 
 
 class Speeds(TypedDict):
     """Counts and speeds of some requests; throughputs are per second, ``duration`` in seconds."""
 
-    num_prompts: int
+    num_prompts: int  # requests; a prompt counts once for each round
     duration: float
-    completed: int
+    completed: int  # complete answers; the next four are the other statuses of `outcome.STATUSES`
     failed: int
     cut_off: int
     empty: int
     no_usage: int
-    without_tpot: int
-    throttled: int
-    total_input_tokens: int
+    without_tpot: int  # complete answers that have no TPOT although they were streamed
+    throttled: int  # requests that were sent again after HTTP 429
+    total_input_tokens: int  # this and the next two: of complete answers
     total_output_tokens: int
     total_cached_tokens: int
     request_throughput: float | None
@@ -337,10 +335,10 @@ class Latencies(TypedDict):
 class Head(TypedDict):
     """The keys that `vllm bench serve` writes before its numbers."""
 
-    date: str
-    backend: str
+    date: str  # start of the first step, YYYYMMDD-HHMMSS in UTC
+    backend: str  # vLLM's name for the API that was used
     model_id: str
-    request_rate: str
+    request_rate: str  # "inf": requests wait for no clock
     max_concurrency: int
 
 
@@ -371,22 +369,22 @@ class ArmResult(Numbers, ArmExtras):
     """The result of one arm, assembled from its steps (`results.assemble`); ``groups`` by `groups.group_key`."""
 
     schema: str
-    arm: str
-    profile: str | None
-    key: str | None
+    arm: str  # baseline, speculative or stock
+    profile: str | None  # None: measured without a profile
+    key: str | None  # hash of the resolved profile and the machine; None: without a profile
     reasoning: Reasoning
-    rounds: int
+    rounds: int  # number of rounds measured
     groups: dict[str, Numbers]
     engine: EngineSeen
-    settings: StepSettings
+    settings: StepSettings  # of the first step
     suites: list[str]
-    incomplete: bool
-    notes: list[str]
-    warmup: list[WarmUp]
-    tokenizer: TokenizerUse | None
+    incomplete: bool  # True if a step was stopped before its end
+    notes: list[str]  # sentences for people about the steps
+    warmup: list[WarmUp]  # one for each step
+    tokenizer: TokenizerUse | None  # of the last step
     counters: list[CounterReading]
-    scored: list[ScoredAnswer]
-    scoring: ScoringTotal | None
-    machine: StepMachine
+    scored: list[ScoredAnswer]  # this arm's answers that the baseline scored
+    scoring: ScoringTotal | None  # of both arms; None: no step scored
+    machine: StepMachine  # before the first step, after the last one, and around each group
     gpus: list[GpuSpan]
     requests: list[Request]

@@ -141,15 +141,16 @@ def assemble(
 ) -> ArmResult:
     """The result of ``arm`` from its steps, which are in the order of measurement.
 
-    ``engine`` describes the engine. ``log`` is the engine's log during the measurement, from which acceptance is read
-    if neither counters nor answers have it. ``extra_keys`` are further keys of the result.
-    Raises ValueError if no step measured this arm.
+    ``profile`` is the name of the measured profile, ``key`` a hash of it and the machine. ``engine`` describes the
+    engine. ``log`` is the engine's log during the measurement, from which acceptance is read if neither counters nor
+    answers have it. ``extra_keys`` are further keys of the result. Raises ValueError if no step measured this arm.
     """
     arm_steps = [step for step in steps if arm in step["arms"]]
     if not arm_steps:
         raise ValueError(f"no step measured the arm {arm!r}")
     # The last step tells whether meter and tokenizer worked to the end; the first one has the run's date and settings.
-    first, last, begun = arm_steps[0], arm_steps[-1], begun_s(arm_steps)
+    first, last = arm_steps[0], arm_steps[-1]
+    begun = begun_s(arm_steps)
     measured = _Measurements()
     machine: list[GroupMachine] = []
     suites: dict[str, None] = {}
@@ -159,7 +160,8 @@ def assemble(
         machine += step["machine"]["groups"]
         suites |= dict.fromkeys(step["suites"])
         notes += map(str, step.get("notes") or [])
-    meter, head = last.get("power_meter"), _head(first, arm)
+    meter = last.get("power_meter")
+    head = _head(first, arm)
     return {
         "schema": SCHEMA,
         "arm": arm,
@@ -189,7 +191,10 @@ def assemble(
 
 
 def _head(step: StepResult, arm: str) -> Head:
-    """The keys that `vllm bench serve` writes before its numbers; ``step`` is the arm's first one."""
+    """The keys that `vllm bench serve` writes before its numbers; ``step`` is the arm's first one.
+
+    "inf" is vLLM's rate for requests that wait for no clock.
+    """
     return {
         "date": datetime.fromtimestamp(step["started_unix_s"], timezone.utc).strftime("%Y%m%d-%H%M%S"),
         "backend": "openai-chat",
@@ -213,7 +218,7 @@ def _in_group(measured: Sequence[_OfGroup], name: str) -> list[_OfGroup]:
 
 
 def _numbers(measured: _Measurements, log: str | None) -> Measured:
-    """The counts, speeds, latencies and acceptance of the measured requests."""
+    """The counts, speeds, latencies and acceptance of the measured requests; ``log`` as in `assemble`."""
     requests = measured.requests
     by_status = Counter(request["status"] for request in requests)
     complete = _whole_answers(requests)
@@ -263,6 +268,7 @@ def _output_tokens(requests: Iterable[Request]) -> int:
 
 
 def _latencies(complete: Sequence[Request]) -> Latencies:
+    """The statistics of each latency over the complete answers that have it."""
     latencies: dict[str, float | None] = {}
     for name, field_name in _LATENCY_KEYS.items():
         values = []
@@ -285,9 +291,14 @@ def _reasoning(requests: Sequence[Request]) -> Reasoning:
 
 
 def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], log: str | None) -> Acceptance:
-    """Acceptance from the first source that has it: answers that count their drafts, counters, answers, the log.
+    """Acceptance from the first of these sources that has it.
 
-    Another client's requests increase the engine's counters, but not the counts in our answers.
+    - the answers, if one of them counts its own drafts: other clients' requests cannot change these counts
+    - the engine's counters, if both readings of every pair exist; what they lack is taken from the answers
+    - the answers, if they have only other figures
+    - the engine's ``log``, None: there is none
+
+    If the counters show no drafts and no length, an engine's gauge of the length replaces them.
     """
     from_answers = acceptance_from_requests(requests)
     if from_answers and any(map(_counts_its_drafts, _whole_answers(requests))):
@@ -403,6 +414,7 @@ def _warning_lines(result: ArmResult) -> list[str]:
 
 
 def _failure_lines(result: ArmResult) -> list[str]:
+    """The number of requests without a complete answer, and the first of each status; empty if all are complete."""
     if not not_ok_count(result):
         return []
     counts = [f"{result[status]} {meaning}" for status, meaning in _NOT_OK.items() if result[status]]
@@ -417,7 +429,9 @@ def _failure_lines(result: ArmResult) -> list[str]:
 
 
 def _table_row(name: str, numbers: Numbers) -> tuple[str, ...]:
-    rate, length = numbers["spec_decode_acceptance_rate"], numbers["spec_decode_acceptance_length"]
+    """The cells of a group's row, in the order of the heading in `summary_lines`."""
+    rate = numbers["spec_decode_acceptance_rate"]
+    length = numbers["spec_decode_acceptance_length"]
     return (
         name,
         f"{numbers['completed']}/{numbers['num_prompts']}",
@@ -434,6 +448,7 @@ def _table_row(name: str, numbers: Numbers) -> tuple[str, ...]:
 
 
 def _source_line(result: ArmResult) -> str:
+    """A sentence on where the acceptance in the table comes from, or why it has none."""
     if result["spec_decode_source"] is None:
         return "Speculation: the server reports nothing about it."
     source = ACCEPTANCE_SOURCES[result["spec_decode_source"]]

@@ -1,6 +1,7 @@
-"""Access to an arm's result: its requests, their TPOT, and what disturbed them. An arm is baseline or speculative.
+"""Access to an arm's result: its requests, their TPOT, and what disturbed them.
 
-A gate is the check of an answer (a text, a schema, tool calls), by which speculation is seen not to change answers.
+An arm is one of the compared servers, baseline or speculative. A gate is the check of an answer (for a text, a schema,
+tool calls), which shows whether speculation changes answers.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def time_per_token(
 
     ``gaps_ms`` are the times between consecutive chunks that carried tokens. The first piece may hold several tokens
     that arrive together, but the formula counts all but one of them as waited for. With n pieces the error is up to
-    1/n; with one piece the TPOT would be 0. It is therefore None for fewer than `LEAST_PIECES` pieces, or for fewer
-    pieces than tokens where the answer is shorter than that.
+    1/n; with one piece the TPOT would be 0. The TPOT is therefore None for an answer of fewer than `LEAST_PIECES`
+    pieces; an answer of fewer tokens than that needs as many pieces as tokens. It is also None if a time or the number
+    of tokens is unknown, or if that number is below 2.
     """
     if ttft_ms is None or e2el_ms is None or not output_tokens or output_tokens < 2:
         return None
@@ -74,7 +76,8 @@ def measured_tpot(request: Request) -> float | None:
     if request.get("status") != "ok" or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         return None
     least = min(request.get("output_tokens") or 0, LEAST_PIECES)
-    gaps, chunks = request.get("itls_ms") or [], request.get("chunks")
+    gaps = request.get("itls_ms") or []
+    chunks = request.get("chunks")
     if isinstance(chunks, int):  # files of other clients may lack it
         if chunks < least:
             return None
@@ -105,7 +108,7 @@ def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
 
 
 def rate_limit_sentences(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each arm whose server answered HTTP 429; the times of such a request are those of its last try."""
+    """A sentence for each arm of which requests were sent again after HTTP 429."""
     sentences = []
     for arm, result in result_by_arm.items():
         requests = requests_of(result)
@@ -123,8 +126,8 @@ def rate_limit_sentences(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
 def refused_or_empty(request: Request) -> bool:
     """True if a gate's request was refused or its answer is empty.
 
-    Such a request counts as a wrong answer, not as a server failure: a server without tools refuses the request. A gate
-    that only compares the arms' answers cannot judge it: False.
+    Such a request counts as a wrong answer, not as a server failure: a server without tools refuses the request. It is
+    False for a request without a gate, and for a gate that only compares the arms' answers with each other.
     """
     refused = request.get("status") == "failed" and request.get("http_status") in REFUSALS
     checks = (request.get("gate") or {}).keys() & {"contains", "schema", "tools"}

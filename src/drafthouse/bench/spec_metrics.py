@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 #: Timeout of a request for the engine's counters, in seconds. A busy engine answers late.
 READ_TIMEOUT_S = 6.0
+#: Part of a counter's name that has to do with speculation.
 _SPECULATION_NAME = re.compile("spec|draft|accept")
+#: The keys of `Counts` that are single numbers.
 _COUNTED: tuple[Literal["num_drafts", "draft_tokens", "accepted_tokens"], ...]
 _COUNTED = ("num_drafts", "draft_tokens", "accepted_tokens")
 
@@ -38,7 +40,8 @@ def parse_counters(text: str) -> Snapshot:
     """The speculation counters in a Prometheus text, summed over all labels except the draft position.
 
     ``dialect`` is the engine's name, None if the text is from no supported engine. ``present`` is False if the engine
-    shows no such counters. A counter that the engine does not have is None.
+    shows no such counters; all counts are then 0. If it shows some, a counter that it does not have is None. A counter
+    that is no finite number makes the whole snapshot `unreadable`.
     """
     snapshot = _empty_snapshot(value=0, error=None)
     engine_samples: list[Sample] = []
@@ -46,7 +49,8 @@ def parse_counters(text: str) -> Snapshot:
     for sample in samples(text):
         if dialect := dialect_of(sample.name):
             if dialect is not engine:  # a server has one engine; of several in a text the last one counts
-                engine, engine_samples = dialect, []
+                engine = dialect
+                engine_samples = []
             engine_samples.append(sample)
     if engine is None:
         return snapshot
@@ -81,7 +85,7 @@ def is_late(snapshot: Snapshot) -> bool:
 
 
 def _empty_snapshot(value: int | None, error: str | None) -> Snapshot:
-    """A snapshot of no supported engine; all counts are ``value``."""
+    """A snapshot without an engine's name, in which all counts are ``value``."""
     return {
         "dialect": None,
         "present": False,
@@ -132,6 +136,7 @@ async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text:
     """
     import aiohttp  # noqa: PLC0415
 
+    # vLLM reads prompt and add_special_tokens, llama.cpp content and add_special.
     body = {"model": endpoint.model, "prompt": text, "add_special_tokens": False, "content": text, "add_special": False}
     try:
         async with session.post(
@@ -154,7 +159,7 @@ async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text:
 
 async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
     """The body of a response that is no token stream. Raises TooMuch if it exceeds ENGINE_ANSWER_BYTES."""
-    chunks = list[bytes]()
+    chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
         chunks.append(chunk)
@@ -182,13 +187,14 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     increase = _empty_counts()
     for name in _COUNTED:
         value = after[name]
-        increase[name] = None if value is None else value - (before[name] or 0)
+        increase[name] = None if value is None else value - (before[name] or 0)  # None before: not shown, so 0
     new = after["per_position"]
-    old = [*before["per_position"], *[0] * len(new)]  # a position that was missing before was 0
+    old = [*before["per_position"], *[0] * len(new)]  # a position that was missing before was 0; zip drops the excess
     increase["per_position"] = [count - earlier for count, earlier in zip(new, old, strict=False)]
     if min([*(increase[name] or 0 for name in _COUNTED), *increase["per_position"]]) < 0:
         return None
-    drafted, accepted = increase["draft_tokens"], increase["accepted_tokens"]
+    drafted = increase["draft_tokens"]
+    accepted = increase["accepted_tokens"]
     if drafted is not None and accepted is not None and accepted > drafted:
         return None
     return increase
@@ -197,8 +203,11 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
 def _comparable(before: Snapshot, after: Snapshot) -> bool:
     """True if the counters of two snapshots can be subtracted.
 
-    An engine with `shows_zeros` shows its speculation counters from the start. Without them it drafts nothing, and the
-    counts are 0. Other engines show the counters, or any counter at all, only after their first draft.
+    An engine with `shows_zeros` shows its speculation counters from the start. If it shows none, it drafts nothing, and
+    the counts are 0. Other engines show these counters, or any counter at all, only after their first draft.
+
+    False, in the order of the code: the later snapshot is unreadable or of no supported engine; the earlier one is so
+    and cannot be taken for zeros; the engine has not drafted yet; it changed to another set of counters (``family``).
     """
     engine = DIALECTS.get(after["dialect"] or "")
     if engine is None:
@@ -215,15 +224,21 @@ def total(deltas: Iterable[Counts]) -> Counts:
     result = _empty_counts()
     for delta in deltas:
         for name in _COUNTED:
-            subtotal, added = result[name], delta[name]
+            subtotal = result[name]
+            added = delta[name]
             result[name] = None if subtotal is None or added is None else subtotal + added
         result["per_position"] = _added(result["per_position"], delta["per_position"])
     return result
 
 
 def acceptance(source: str | None, counts: Counts) -> Acceptance:
-    """The acceptance fields of a result, computed from counts; a field whose counts are missing is None."""
-    drafts, drafted, accepted = counts["num_drafts"], counts["draft_tokens"], counts["accepted_tokens"]
+    """The acceptance fields of a result, computed from counts; a field whose counts are missing or 0 drafts is None.
+
+    ``source`` is a key of `result_types.ACCEPTANCE_SOURCES`, None if nothing is known.
+    """
+    drafts = counts["num_drafts"]
+    drafted = counts["draft_tokens"]
+    accepted = counts["accepted_tokens"]
     positions = counts["per_position"]
     rate = length = by_position = None
     if accepted is not None and drafted:
@@ -244,7 +259,7 @@ def acceptance(source: str | None, counts: Counts) -> Acceptance:
 
 
 def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
-    """The acceptance that the answers report, or None if they report none.
+    """The acceptance that the answers report, or None if they report none. The first of these counts.
 
     - vLLM: `metrics.speculative_decoding` has all fields. Position i counts the drafts that kept more than i tokens.
     - llama.cpp: `timings.draft_n` and `draft_n_accepted`, absent if nothing was drafted. The number of drafts is
@@ -295,8 +310,13 @@ def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> Acceptance:
 
 
 def acceptance_from_log(text: str) -> Acceptance | None:
-    """The acceptance that the lines of an engine's log report, or None if no line reports one."""
-    lines, lengths, drafts = 0, list[float](), list[float]()
+    """The acceptance that the lines of an engine's log report, or None if no line reports one.
+
+    If every line has a mean length, the result is the mean of these alone; otherwise it is computed from the counts.
+    """
+    lines = 0
+    lengths: list[float] = []
+    drafts: list[float] = []
     drafted = accepted = 0
     per_position: list[float] = []
     for engine in DIALECTS.values():
@@ -324,8 +344,10 @@ def acceptance_from_log(text: str) -> Acceptance | None:
 
 
 def _empty_counts(value: int | None = 0) -> Counts:
+    """Counts that are all ``value``: 0 to begin a sum, None for unknown."""
     return {"num_drafts": value, "draft_tokens": value, "accepted_tokens": value, "per_position": []}
 
 
 def _added(counts: Sequence[float], more_counts: Sequence[float]) -> list[float]:
+    """The sums by position; a position that only one has counts as 0 in the other."""
     return [sum(pair) for pair in itertools.zip_longest(counts, more_counts, fillvalue=0)]

@@ -1,7 +1,7 @@
 """Parse the server-sent events of an OpenAI-compatible server into an answer with arrival times.
 
-Pure. The client only records raw bytes and arrival times while a stream runs. They are parsed after the
-stream has ended, so that parsing one stream never delays the timing of another.
+The client only records raw bytes and arrival times while a stream runs. They are parsed after the stream has ended, so
+that parsing one stream never delays the timing of another.
 """
 
 from __future__ import annotations
@@ -40,41 +40,33 @@ _REASONING = ("reasoning", "reasoning_content")
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event; ``time_s`` is when its last byte arrived, in seconds of the client's clock."""
+    """One server-sent event."""
 
-    time_s: float
-    name: str
-    data: str
+    time_s: float  # when its last byte arrived, in seconds of the client's clock
+    name: str  # "message" if the event has no name
+    data: str  # the lines of its data, without "data:"
 
 
 @dataclass
 class Answer:
     """The content of one stream. Times are seconds of the client's clock; None means that the stream had no value."""
 
-    token_times_s: list[float] = field(default_factory=list)
-    """The arrival time of each chunk that carried tokens. A chunk may carry several tokens."""
-    first_answer_s: float | None = None
-    """The arrival time of the first token that is not reasoning: content or a tool call."""
+    token_times_s: list[float] = field(default_factory=list)  # arrival of each chunk with tokens, one or several
+    first_answer_s: float | None = None  # arrival of the first token that is not reasoning: content or a tool call
     text: str = ""
     reasoning_text: str = ""
-    text_pieces: list[int] = field(default_factory=list)
-    """The number of characters of text in each chunk that has text; ``reasoning_pieces`` likewise."""
-    reasoning_pieces: list[int] = field(default_factory=list)
-    tool_calls: list[ToolCall] = field(default_factory=list)
-    """{name, arguments} of each call in order; the arguments are JSON text as received."""
+    text_pieces: list[int] = field(default_factory=list)  # characters of text in each chunk that has text
+    reasoning_pieces: list[int] = field(default_factory=list)  # the same for the reasoning
+    tool_calls: list[ToolCall] = field(default_factory=list)  # in order
     finish_reason: str | None = None
-    done: bool = False
-    error: str | None = None
-    input_tokens: int | None = None
+    done: bool = False  # True if the stream had its `[DONE]`
+    error: str | None = None  # the first error in the stream, in full length
+    input_tokens: int | None = None  # by the server's usage, as the next two
     output_tokens: int | None = None
-    cached_tokens: int | None = None
-    """Prompt tokens served from the engine's prefix cache (`prompt_tokens_details.cached_tokens`)."""
-    timings: dict[str, Any] | None = None
-    """llama.cpp's `timings` object: token counts and times of the request."""
-    avg_decoded_tokens_per_iter: float | None = None
-    """TensorRT-LLM's mean number of output tokens per engine step."""
-    spec_metrics: dict[str, Any] | None = None
-    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), or SGLang's under vLLM's keys."""
+    cached_tokens: int | None = None  # prompt tokens from the engine's prefix cache
+    timings: dict[str, Any] | None = None  # llama.cpp's token counts and times of the request
+    avg_decoded_tokens_per_iter: float | None = None  # TensorRT-LLM's mean number of output tokens per engine step
+    spec_metrics: dict[str, Any] | None = None  # vLLM's `metrics.speculative_decoding`; SGLang's under vLLM's keys
 
 
 def says_done(body: bytes | bytearray, new_bytes: int) -> bool:
@@ -93,8 +85,10 @@ def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> 
     gets the time of the last read, because some servers close the stream right after `[DONE]`.
     """
     events: list[Event] = []
-    name, data = "message", list[str]()
-    start, read_index = len(_MARK) if body.startswith(_MARK) else 0, 0
+    name = "message"
+    data: list[str] = []
+    start = len(_MARK) if body.startswith(_MARK) else 0
+    read_index = 0  # of the read that brought the last byte of the event
     for end in _LINE_END.finditer(body):
         line = body[start : end.start()]
         start = end.end()
@@ -105,7 +99,8 @@ def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> 
                 while ends[read_index] < start:
                     read_index += 1
                 events.append(Event(times_s[read_index], name, "\n".join(data)))
-            name, data = "message", []
+            name = "message"
+            data = []
     if start < len(body):
         name = _field(body[start:], name, data)
     if data:
@@ -157,6 +152,7 @@ def read_answer(events: Sequence[Event]) -> Answer:
 
 
 def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) -> None:
+    """Add an event's JSON object to the answer: an error alone, or else usage, statistics and choices."""
     problem = document.get("error")
     if problem or event.name == "error":
         message = problem.get("message") if isinstance(problem, dict) else problem
@@ -244,6 +240,7 @@ def _read_calls(pieces: Sequence[object], calls: list[ToolCall]) -> None:
 
 
 def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
+    """Add vLLM's or SGLang's statistics of drafts to the answer, if the object has plausible ones."""
     metrics = document.get("metrics")
     if isinstance(metrics, dict) and _has_draft_counts(metrics.get("speculative_decoding")):
         answer.spec_metrics = metrics["speculative_decoding"]
@@ -256,7 +253,7 @@ def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
 
 
 def _has_draft_counts(metrics: object) -> bool:
-    """True for a mapping whose counts are token counts, with no more accepted than drafted."""
+    """True for an object whose counts are valid, with no more accepted than drafted tokens; counts may be missing."""
     if not isinstance(metrics, dict):
         return False
     counts: dict[str, int] = {}

@@ -37,6 +37,7 @@ class _Moment:
 
 
 def _now() -> _Moment:
+    """The clocks now; without a clock that runs while the machine is suspended, ``boot_s`` equals ``ran_s``."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     ran_s = time.monotonic()
     return _Moment(ran_s, ran_s if boot is None else time.clock_gettime(boot), _worked_s())
@@ -68,8 +69,8 @@ async def wait_for_standstill(
         await asyncio.sleep(look_s)
         now = _now()
         elapsed_s = now.ran_s - before.ran_s
-        slept_s = now.boot_s - before.boot_s - elapsed_s
-        stood_s = elapsed_s - look_s - (now.worked_s - before.worked_s)  # neither asleep on purpose nor at work
+        slept_s = now.boot_s - before.boot_s - elapsed_s  # while the machine was suspended
+        stood_s = elapsed_s - look_s - (now.worked_s - before.worked_s)  # this process neither waited nor worked
         if slept_s > late_s:
             return f"the machine was suspended for {slept_s:,.0f} s"
         if stood_s > late_s:

@@ -1,7 +1,7 @@
-"""Compute medians, paired ratios, confidence intervals and quantiles of Student's t. Pure.
+"""Compute medians, paired ratios, confidence intervals and quantiles of Student's t.
 
-numpy is used because 10,000 resamples for each of some hundred medians take seconds in a Python loop
-and milliseconds as one array.
+numpy is used because 10,000 resamples for each of some hundred medians take seconds in a Python loop and milliseconds
+as one array.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
 
+#: The confidence of all intervals in a report.
 CONFIDENCE = 0.95
 # More resamples change the bounds by less than the third digit, the last that a report prints.
 RESAMPLES = 10_000
@@ -64,16 +65,15 @@ class Gain(Bounds):
 class Estimate:
     """A median with its interval.
 
-    ``n`` is the number of values. ``reach`` is the confidence that the interval really has: ``confidence``, or less if
-    there are too few values for it (see :func:`reachable_confidence`). Units are those of the values.
+    The median and the bounds have the unit of the values.
     """
 
     median: float
     low: float
     high: float
-    n: int
-    confidence: float
-    reach: float
+    n: int  # number of values
+    confidence: float  # that was asked for
+    reach: float  # that the interval really has; lower if there are too few values (`reachable_confidence`)
 
     def as_dict(self) -> Estimated:
         """The estimate as plain data, for JSON."""
@@ -259,5 +259,5 @@ def paired_ratios(
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """The median with its 95 % interval, or None if there are no values, for an empty cell of a table."""
+    """The median with its 95 % interval; None, which a table shows as an empty cell, if there are no values."""
     return median_interval(values) if values else None

@@ -43,12 +43,14 @@ if TYPE_CHECKING:
 
 #: The longest time between two progress events, in seconds.
 HEARTBEAT_S = 5.0
+#: The engines whose server counts the tokens of a text.
 _TOKENIZERS = [engine.name for engine in DIALECTS.values() if engine.tokenizes]
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
 #: After this many timeouts in a row a server's counters are not read any more.
 _MOST_TIMEOUTS = 2
 
+#: Gets a step that was stopped, with its finished requests.
 OnStopped = Callable[["StepResult"], None]
 
 
@@ -61,7 +63,10 @@ async def warm_up(
     seed: int | None,
     ignore_eos: bool,
 ) -> WarmUp:
-    """Send ``requests`` prompts that no suite has, so that the engine's caches do not help any measured request."""
+    """Send ``requests`` prompts that no suite has, so that the engine's caches do not help any measured request.
+
+    Failed ones raise nothing: the result counts them, with the first one's error.
+    """
     asks = [
         Ask(
             suite="warm-up",
@@ -89,7 +94,7 @@ def run_step(
     on_stopped: OnStopped = lambda step: None,
     gpus: Sequence[str] = (),
 ) -> StepResult:
-    """Run `measure_step` and return its result."""
+    """Measure a step as `measure_step` does, from code that is not asynchronous."""
     return asyncio.run(measure_step(endpoints, suites, options, on_progress, on_stopped, gpus))
 
 
@@ -137,11 +142,11 @@ async def measure_step(
 
 @dataclass(frozen=True)
 class _CurrentGroup:
-    """The group that is being measured: by arm, the counters before it and the recordings of ended requests."""
+    """The group that is being measured."""
 
     group: Group
-    before: Mapping[str, Snapshot]
-    records: dict[str, list[Recording]]
+    before: Mapping[str, Snapshot]  # the counters before it, by arm
+    records: dict[str, list[Recording]]  # of the requests that have ended, by arm
 
 
 class _Step:
@@ -163,19 +168,22 @@ class _Step:
         self.groups = groups
         self.warmups = warmups
         self.on_progress = on_progress
-        self.nvml, self.meter, self.sampler = opened.nvml, opened.meter, opened.sampler
+        self.nvml = opened.nvml
+        self.meter = opened.meter
+        self.sampler = opened.sampler
         self.start_s = time.perf_counter()
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
         self.machine_before: MachineFacts = {}
         self.group_machines: list[GroupMachine] = []
         self.current: _CurrentGroup | None = None
-        self.counters: dict[str, Snapshot] = {}
+        self.counters: dict[str, Snapshot] = {}  # as last read, by arm
         self.timeouts = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)  # in a row, by arm
-        self.done = 0
+        self.done = 0  # ended requests of both arms
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
-        self.measuring_since_s: float | None = None
-        self.phase, self.text = "warm-up", ""
+        self.measuring_since_s: float | None = None  # None: before the first measured request
+        self.phase = "warm-up"
+        self.text = ""
         self.arms: dict[str, StepArm] = {
             endpoint.arm: {
                 "model_id": endpoint.model,
@@ -193,6 +201,7 @@ class _Step:
         }
 
     async def measure(self, session: aiohttp.ClientSession) -> StepResult:
+        """Measure all groups in their order, after the idle power and the warm-up."""
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
         self.start_s = time.perf_counter()
@@ -206,6 +215,7 @@ class _Step:
         return self.as_data((await self.read_machine()).facts)
 
     async def read_machine(self) -> MachineState:
+        """The machine's state, read in a thread because the driver's calls may block."""
         return await asyncio.to_thread(read_machine, nvml=self.nvml)
 
     def as_data(self, after: MachineFacts) -> StepResult:
@@ -241,7 +251,8 @@ class _Step:
         """A phrase that names the requests without an answer so far."""
         if self.current is None:
             return f"in phase: {self.phase}"
-        group, pending = self.current.group, []
+        group = self.current.group
+        pending = []
         for endpoint in self.endpoints:
             ended = {record.ask.prompt_id for record in self.current.records[endpoint.arm]}
             unanswered = [f"{endpoint.arm}: {ask.prompt_id}" for ask in group.asks if ask.prompt_id not in ended]
@@ -249,6 +260,7 @@ class _Step:
         return f"{group.key} was asked in round {group.round} (waiting or next: {listing(pending[:6])})"
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Warm up an arm, if the step has warm-ups. Raises DrafthouseError if none of them is answered."""
         if not self.warmups:
             return
         self.show("warm-up", f"{endpoint.arm}: {count(self.warmups, 'request')}, not measured")
@@ -271,6 +283,7 @@ class _Step:
             )
 
     async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> GroupMachine:
+        """Measure a group on all arms and store what was measured; the result is the machine's part of it."""
         state = await self.read_machine()
         before = await self.read_counters(session)
         clocks = read_clocks()
@@ -279,8 +292,10 @@ class _Step:
         records: dict[str, list[Recording]] = {}
         ended: dict[str, list[Recording]] = {}
         tallies: dict[str, Tally] = {}
-        for endpoint in endpoints:  # ``ended`` is filled request by request, for a step that is stopped
-            records[endpoint.arm], ended[endpoint.arm], tallies[endpoint.arm] = [], [], Tally(self.meter)
+        for endpoint in endpoints:
+            records[endpoint.arm] = []
+            ended[endpoint.arm] = []  # filled request by request, for a step that is stopped
+            tallies[endpoint.arm] = Tally(self.meter)
         self.current = _CurrentGroup(group, before, ended)
         self.text = f"{group.key}, round {group.round}"
         self.sampler.forget()
@@ -303,7 +318,8 @@ class _Step:
         self.current = None
         for endpoint in self.endpoints:
             self.store_group(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
-            arm, tally = self.arms[endpoint.arm], tallies[endpoint.arm]
+            arm = self.arms[endpoint.arm]
+            tally = tallies[endpoint.arm]
             arm["power"].append({"round": group.round, "group": group.key, "span": tally.total()})
             if summaries := self.sampler.summaries(tally.turns):
                 arm["gpus"].append({"round": group.round, "group": group.key, "gpus": summaries})
@@ -352,7 +368,8 @@ class _Step:
             for request in answers[:TOKENIZED]:
                 if arm["tokenizer"]["error"] is None:
                     tokens, error = await count_tokens(session, endpoint, request["text"])
-                    request["tokenized"], arm["tokenizer"]["error"] = tokens, error
+                    request["tokenized"] = tokens
+                    arm["tokenizer"]["error"] = error
 
     def in_turn(self, number: int) -> list[Endpoint]:
         """The endpoints, in reverse order if ``number`` is even."""
@@ -382,7 +399,9 @@ class _Step:
     ) -> None:
         """Append a group's requests, duration and counters to the arm's measurements."""
         arm = self.arms[endpoint.arm]
-        starts, ends, seconds = [], [], []
+        starts = []
+        ends = []
+        seconds = []
         for record in records:
             arm["requests"].append(raw_request(record, endpoint, self.start_s))
             ids = token_ids_of(record)
@@ -400,13 +419,16 @@ class _Step:
         arm["counters"].append({"round": group.round, "group": group.key, "before": before, "after": after})
 
     def note_ended(self, endpoint: Endpoint, record: Recording) -> None:
+        """Record that a request ended, in case the step is stopped, and show the progress."""
         self.done += 1
         if self.current is not None:
             self.current.records[endpoint.arm].append(record)
         self.show("measure", self.text)
 
     def show(self, phase: str, text: str) -> None:
-        self.phase, self.text = phase, text
+        """Send a progress event; ``eta_s`` is None until a measured request has ended."""
+        self.phase = phase
+        self.text = text
         eta = None
         if self.measuring_since_s is not None and self.done:
             each_s = (time.perf_counter() - self.measuring_since_s) / self.done
@@ -414,6 +436,7 @@ class _Step:
         self.on_progress({"done": self.done, "total": self.total, "phase": phase, "text": text, "eta_s": eta})
 
     async def heartbeat(self) -> None:
+        """Repeat the last progress event until it is cancelled, so that a watcher sees that the step still runs."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.show(self.phase, self.text)

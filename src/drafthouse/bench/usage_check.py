@@ -3,11 +3,11 @@
 All speeds are tokens over time, so a wrong count makes a wrong verdict. The sources are the `max_tokens` of the
 request, the text, the chunks of the stream, the engine's figures in the answer (llama.cpp's `timings`), the engine's
 counters, the engine's tokenizer, and the other arm's count of an answer with the same text (an arm is the baseline or
-the speculative server). If two sources disagree by more than a tolerance, the verdict is invalid. Pure.
+the speculative server). If two sources disagree by more than a tolerance, the verdict is invalid.
 
-The tolerance: engines count the token that ends an answer or not, and a speculating engine may count accepted tokens
-after that end. Allowed are `SLACK_TOKENS` per answer or `SHARE` of all tokens, which is less than the smallest effect
-that the verdict looks for.
+A tolerance is needed because some engines count the token that ends an answer and some do not, and a speculating engine
+may count accepted tokens after that end. It is `SLACK_TOKENS` per answer or `SHARE` of all tokens, which is less than
+the smallest effect that the verdict looks for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from .samples import requests_of
 if TYPE_CHECKING:
     from drafthouse.bench.result_types import ArmResult, Cost, Request
 
-#: The tolerance of two counts: tokens per answer, or a share of all tokens, whichever is larger.
-SLACK_TOKENS, SHARE = 2, 0.02
+#: The tolerance of two counts in tokens per answer; it or `SHARE` applies, whichever allows more.
+SLACK_TOKENS = 2
+#: The tolerance of two counts as a fraction of all tokens.
+SHARE = 0.02
 #: Tokens of an answer without text: the marks of chat format, reasoning and tool calls (gpt-oss has about a dozen).
 HIDDEN_TOKENS = 16
 #: Tokenizing a text again gives other tokens than were generated; a difference above this share is a contradiction.
@@ -39,7 +41,10 @@ def content_of(request: Request) -> str:
 
 
 def least_generated(request: Cost) -> int:
-    """The fewest output tokens that a request can have cost: the highest of usage, chunks and llama.cpp's timings."""
+    """The fewest output tokens that a request can have cost: the highest of usage, chunks and llama.cpp's timings.
+
+    It is 0 if none of them is known.
+    """
     least = max(0, request.get("output_tokens") or 0)
     # A tool call may split one token into several chunks, so its chunks are no lower bound.
     if not request.get("tool_calls"):
@@ -51,7 +56,10 @@ def least_generated(request: Cost) -> int:
 
 
 def may_be_tokenized(request: Request) -> bool:
-    """True if all tokens of an answer are in its text: it has neither reasoning nor calls, whose marks are hidden."""
+    """True if all tokens of a complete answer are in its text.
+
+    Reasoning and tool calls have hidden marks, and an answer with a gate may have either.
+    """
     hidden = request.get("reasoning_text") or request.get("tool_calls") or request.get("gate")
     return request.get("status") == OK and bool(request.get("text")) and not hidden
 
@@ -108,7 +116,8 @@ def arm_contradictions(result: ArmResult, groups: Sequence[str] | None = None) -
 def sources_of(result: ArmResult) -> dict[str, str | None]:
     """The sources that may be missing, with the reason why they are; None if the source was available."""
     older = "the result is too old to contain it"
-    requests, counters = _counted(result, None), result.get("counters") or []
+    requests = _counted(result, None)
+    counters = result.get("counters") or []
     missing: dict[str, str | None] = dict.fromkeys(("max_tokens", "the engine's counters", "the engine's tokenizer"))
     if not any(request.get("max_tokens") for request in requests):
         missing["max_tokens"] = older
@@ -124,7 +133,10 @@ def sources_of(result: ArmResult) -> dict[str, str | None]:
 
 
 def not_compared(sources: Mapping[str, Mapping[str, str | None]]) -> list[str]:
-    """A sentence (in a list) about the missing ``sources``, by arm from `sources_of`; [] if none is missing."""
+    """A sentence (in a list) about the missing ``sources``, by arm from `sources_of`; [] if none is missing.
+
+    If both arms lack a source, the reason is the last arm's.
+    """
     lacking = {}
     for of_arm in sources.values():
         for name, why in of_arm.items():
@@ -151,10 +163,12 @@ def _usage(request: Request) -> int:
 
 
 def _label(request: Request) -> str:
+    """The prompt and the round of a request, in words."""
     return f"{request.get('prompt_id')}, round {request.get('round')}"
 
 
 def _check_max_tokens(requests: Sequence[Request]) -> str | None:
+    """A sentence if an answer has more tokens than were requested; None if all agree, as in the checks below."""
     too_many = [r for r in requests if r.get("max_tokens") and _usage(r) > r["max_tokens"] + SLACK_TOKENS]
     if not too_many:
         return None
@@ -166,6 +180,7 @@ def _check_max_tokens(requests: Sequence[Request]) -> str | None:
 
 
 def _check_bytes(requests: Sequence[Request]) -> str | None:
+    """A sentence if all answers together have more tokens than bytes of text."""
     answers = tokens = size = 0
     for request in requests:
         # Results of other benchmark clients may have no text.
@@ -180,7 +195,9 @@ def _check_bytes(requests: Sequence[Request]) -> str | None:
 
 
 def _check_chunks(requests: Sequence[Request]) -> str | None:
-    answers, too_few = 0, []
+    """A sentence if an answer has fewer tokens than chunks that carried tokens."""
+    answers = 0
+    too_few = []
     for request in requests:
         if request.get("tool_calls"):
             continue
@@ -197,7 +214,9 @@ def _check_chunks(requests: Sequence[Request]) -> str | None:
 
 
 def _check_timings(requests: Sequence[Request]) -> str | None:
-    answers, wrong = 0, []
+    """A sentence if an answer's usage and llama.cpp's count for it differ."""
+    answers = 0
+    wrong = []
     for request in requests:
         predicted = (request.get("timings") or {}).get("predicted_n")
         if not isinstance(predicted, int):
@@ -216,8 +235,10 @@ def _check_timings(requests: Sequence[Request]) -> str | None:
 
 
 def _check_tokenizer(requests: Sequence[Request]) -> str | None:
+    """A sentence if the engine's tokenizer counts another number of tokens for the texts that it was given."""
     tokenized = [request for request in requests if request.get("tokenized")]
-    usage, encoded = sum(map(_usage, tokenized)), sum(request["tokenized"] or 0 for request in tokenized)
+    usage = sum(map(_usage, tokenized))
+    encoded = sum(request["tokenized"] or 0 for request in tokenized)
     if not tokenized or not disagree(usage, encoded, len(tokenized), TOKENIZER_SHARE):
         return None
     return (
@@ -227,6 +248,7 @@ def _check_tokenizer(requests: Sequence[Request]) -> str | None:
 
 
 def _check_counters(result: ArmResult, groups: Sequence[str] | None) -> list[str]:
+    """A sentence for each group and round in which usage and the engine's counters differ; ``groups`` None: all."""
     sentences = []
     for reading in result.get("counters") or []:
         if groups is not None and str(reading.get("group")) not in groups:

@@ -27,7 +27,7 @@ from ..profiles.workspace import house_for, resolved_profile, site_of_inventory
 from ..report.archive import find, read_kept
 from ..report.evidence import (
     LANE,
-    Evidence,
+    EvidenceFacts,
     Proven,
     check_profile,
     measured_of,
@@ -79,7 +79,7 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
         raise one_problem("evidence-refused", found, needed, "measure a profile on a GPU", str(report))
     measured = measured_of(kept, version())
     row: Any = measured["row"]
-    facts: Evidence = {
+    facts: EvidenceFacts = {
         "schema": "drafthouse.evidence/1",
         "day": row["measured"],
         "gpu": row["gpus"][0],
@@ -117,8 +117,8 @@ def _summary(proven: Proven) -> str:
     """The evidence as text: for the GPU tests alone their levels, for a profile its verdict and engine."""
     facts = proven.facts
     if facts["profile"] == LANE:
-        return f"levels {', '.join(map(str, facts['levels']))} on {proven.where}, no profile"
-    return f"{facts['profile']} {facts['verdict']} on {proven.where}, {facts['engine']} {facts['engine_version']}"
+        return f"levels {', '.join(map(str, facts['levels']))} on {proven.gpu_and_day}, no profile"
+    return f"{facts['profile']} {facts['verdict']} on {proven.gpu_and_day}, {facts['engine']} {facts['engine_version']}"
 
 
 def _add(proven: Proven, path: Path) -> None:
@@ -131,7 +131,7 @@ def _add(proven: Proven, path: Path) -> None:
         raise one_problem("evidence-refused", str(proven.folder), needed, "move it there")
     if proven.facts["profile"] != LANE:
         before = path.read_text("utf-8")
-        after = with_verified(before, proven.where)
+        after = with_verified(before, proven.gpu_and_day)
         change = "unchanged"
         if after != before:
             replace_file(path, after, mode=0o644)

@@ -21,27 +21,34 @@ from ..prompts.suites import expand, prompt_hashes
 from .data.measures import MEASURES, values_of
 from .report_types import ARMS, Arm, KeptProfile
 
-SHARES = (50, 95, 99)  # percentiles
+#: The percentiles of the latencies.
+SHARES = (50, 95, 99)
+#: The most pairs of answers that are shown.
 _MOST_PAIRS = 4
-_PROMPT, _BEFORE, _AFTER = 400, 200, 300  # most characters of a prompt, of the text before a difference, and after it
+#: The most characters that are shown of a prompt.
+_PROMPT = 400
+#: The most characters that are shown before the first difference of two answers.
+_BEFORE = 200
+#: The most characters that are shown after it.
+_AFTER = 300
 
 
 @dataclass(frozen=True)
 class Side:
-    """An arm's answer from the first difference on: the differing character (``mark``), and the text after it."""
+    """An arm's answer from the first difference on; both are "" for equal answers."""
 
-    mark: str
-    rest: str
+    mark: str  # the differing character; "" if the answer ends before it
+    rest: str  # the text after it, at most `_AFTER` characters
 
 
 @dataclass(frozen=True)
 class AnswerPair:
-    """The answers of both arms to a prompt in a round; ``prompt`` is None if its text is no longer available."""
+    """The answers of both arms to a prompt in a round."""
 
     prompt_id: str
-    group: str
-    round: int | None
-    prompt: str | None
+    group: str  # the prompt kind at one temperature
+    round: int | None  # None: the results have no rounds
+    prompt: str | None  # the beginning of its text; None if the text is no longer available
     equal: bool
     at: int  # index of the first differing character
     of: int  # characters of the longer answer
@@ -51,11 +58,11 @@ class AnswerPair:
 
 @dataclass(frozen=True)
 class Tail:
-    """A latency of both arms in ms at each percentile of SHARES; ``requests`` counts the complete answers."""
+    """A latency of both arms at each percentile of `SHARES`."""
 
     title: str
-    values: Mapping[Arm, Sequence[float]]
-    requests: Mapping[Arm, int]
+    values: Mapping[Arm, Sequence[float]]  # in ms, in the order of `SHARES`
+    requests: Mapping[Arm, int]  # number of complete answers with the latency
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,11 @@ def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
 
 
 def _tails(requests: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
+    """The latencies of a request that both arms have, at the percentiles of `SHARES`."""
     tails = []
     for name, title, unit, _, measure in MEASURES:
         values = {arm: values_of(requests[arm], measure) for arm in ARMS}
-        # Only latencies of a request; a TPOT is a mean over its answer.
+        # A TPOT is no latency of a request but a mean over its answer.
         if unit != "ms" or name == "tpot_ms" or not all(values.values()):
             continue
         at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
@@ -87,7 +95,7 @@ def _tails(requests: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
 def _answers(requests: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> list[AnswerPair]:
     """At most `_MOST_PAIRS` pairs, one per group, differing ones first; an equal pair only if no pair differs."""
     pairs = pair_outputs(requests["baseline"], requests["speculative"])
-    chosen: dict[str, OutputPair] = {}
+    chosen: dict[str, OutputPair] = {}  # by group
     for pair in sorted(pairs, key=lambda pair: (pair.equal, pair.round or 0, pair.character)):
         chosen.setdefault(pair.group, pair)
     if not chosen:
@@ -116,17 +124,28 @@ def _answer_pair(pair: OutputPair, texts: Mapping[Arm, str], prompts: Mapping[st
     """The answers of a pair, shortened around their first difference."""
     at = pair.character
     if pair.equal:
-        same, sides = _cut(texts["baseline"], _BEFORE + _AFTER), {arm: Side("", "") for arm in ARMS}
+        same = _cut(texts["baseline"], _BEFORE + _AFTER)
+        sides = {arm: Side(mark="", rest="") for arm in ARMS}
     else:
         same = texts["baseline"][max(0, at - _BEFORE) : at]
         if at > _BEFORE:
             same = f"…{same}"
         sides = {arm: Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER)) for arm in ARMS}
-    prompt = prompts.get(pair.prompt_id)
-    return AnswerPair(pair.prompt_id, pair.group, pair.round, prompt, pair.equal, at, pair.characters, same, sides)
+    return AnswerPair(
+        prompt_id=pair.prompt_id,
+        group=pair.group,
+        round=pair.round,
+        prompt=prompts.get(pair.prompt_id),
+        equal=pair.equal,
+        at=at,
+        of=pair.characters,
+        same=same,
+        sides=sides,
+    )
 
 
 def _cut(text: str, most: int) -> str:
+    """The text; if it is longer than ``most`` characters, its beginning with an ellipsis."""
     if len(text) <= most:
         return text
     return text[:most] + "…"

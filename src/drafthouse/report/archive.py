@@ -24,8 +24,11 @@ from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.data.build import SCHEMA as REPORT_SCHEMA
 from .report_types import ARMS, Arm, KeptProfile, Report
 
+#: The forms in which a user names a report, for messages.
 HOW = "a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
-DATED = re.compile(r"\d{8}-\d{6}")  # the start of a folder's name; folders without it sort as the oldest
+#: The time at the start of a folder's name. Folders without it sort as the oldest.
+DATED = re.compile(r"\d{8}-\d{6}")
+#: The most folders that a message names.
 MOST_SHOWN = 8
 
 
@@ -57,14 +60,16 @@ def folders(reports: Path, profile: str | None = None) -> list[Path]:
 
 
 def _start_time(folder: Path) -> str:
+    """The time at the start of a folder's name; "" if it has none."""
     match = DATED.match(folder.name)
     return match.group(0) if match else ""
 
 
-def find(reports: Path, what: str, where: str = "") -> Path:
-    """The folder of the report that ``what`` names, in one of the forms of `HOW`.
+def find(reports: Path, what: str, argument: str = "") -> Path:
+    """The folder of the report that ``what`` names, in one of the forms of `HOW`. An existing path comes first.
 
-    Raises DrafthouseError if no report or more than one matches; ``where`` is the argument's name for its message.
+    Raises DrafthouseError if no report or more than one matches; ``argument`` is the name of the user's argument for
+    its message, "" for none.
     """
     path = Path(what).expanduser()
     if path.name == "report.json" and path.is_file():
@@ -79,14 +84,15 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     if not candidates or not steps.isdigit():
         profiles = sorted({folder.parent.name for folder in folders(reports)})
         advice = did_you_mean(name, profiles) if profiles else "measure a profile first"
-        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
+        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, argument)
     matching = [folder for folder in candidates if folder.name.startswith(folder_start)]
     if folder_start and len(matching) != 1:
         found = f"{len(matching)} reports of {name} begin with '{folder_start}'"
-        raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(matching or candidates)}", where)
+        raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(matching or candidates)}", argument)
     if int(steps) >= len(matching):
-        found, needed = f"{count(len(matching), 'report')} of {name}", f"at least {int(steps) + 1} for '{what}'"
-        raise one_problem("no-such-report", found, needed, "measure it again", where)
+        found = f"{count(len(matching), 'report')} of {name}"
+        needed = f"at least {int(steps) + 1} for '{what}'"
+        raise one_problem("no-such-report", found, needed, "measure it again", argument)
     return matching[int(steps)]
 
 
@@ -99,8 +105,7 @@ def newest_of_all(reports: Path) -> Path:
     """The folder of the newest report. Raises DrafthouseError if there is none."""
     for folder in folders(reports):
         return folder
-    found, needed = f"no report in {reports}", "one that was measured"
-    raise one_problem("no-such-report", found, needed, "measure a profile first")
+    raise one_problem("no-such-report", f"no report in {reports}", "one that was measured", "measure a profile first")
 
 
 def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
@@ -131,7 +136,8 @@ def read_kept(folder: Path) -> Kept:
     """Read the report in a folder and its results. Raises DrafthouseError for a missing or malformed file."""
     report = _read(folder / "report.json")
     if report.get("schema") != REPORT_SCHEMA:
-        found, do = f"the schema {report.get('schema')!r}", "make the report again: drafthouse report --again FOLDER"
+        found = f"the schema {report.get('schema')!r}"
+        do = "make the report again: drafthouse report --again FOLDER"
         raise one_problem("unknown-schema", found, repr(REPORT_SCHEMA), do, str(folder / "report.json"))
     results: dict[Arm, ArmResult] = {}
     for arm in ARMS:
@@ -154,15 +160,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class KeptLine:
-    """A kept report in a list; ``said`` is its verdict's word, or the reason why it cannot be read."""
+    """A kept report in a list. Texts are "" where the report does not have them."""
 
     folder: Path
-    date: str
-    profile: str
+    date: str  # as it is shown to users
+    profile: str  # of an unreadable report, the name of its folder's folder
     host: str
-    said: str
-    speedup: Gain | None
-    engine: str
+    said: str  # the verdict's word, or the reason why the report cannot be read
+    speedup: Gain | None  # None: the verdict has none, or the report cannot be read
+    engine: str  # name and version
     earlier: bool = False  # True if an earlier version of the verdict's rule gave the word
 
     @property
@@ -185,25 +191,26 @@ def kept_lines(reports: Path, profile: str | None = None) -> list[KeptLine]:
 
 
 def _line(folder: Path) -> KeptLine:
+    """The line of the report in a folder, readable or not."""
     try:
         report = _read(folder / "report.json")
         verdict = report["verdict"]
         engine = (report.get("resolved") or {}).get("engine") or {}
         return KeptLine(
             folder,
-            shown_date(str(report.get("date") or "")),
-            str(report.get("profile") or ""),
-            str(report.get("host") or ""),
-            str(verdict["word"]),
-            verdict.get("speedup"),
-            f"{engine.get('name') or ''} {engine.get('version') or ''}".strip(),
-            verdict.get("rule") != RULE,
+            date=shown_date(str(report.get("date") or "")),
+            profile=str(report.get("profile") or ""),
+            host=str(report.get("host") or ""),
+            said=str(verdict["word"]),
+            speedup=verdict.get("speedup"),
+            engine=f"{engine.get('name') or ''} {engine.get('version') or ''}".strip(),
+            earlier=verdict.get("rule") != RULE,
         )
     except DrafthouseError as error:
         reason = error.problems[0].found.splitlines()[0]
     except (KeyError, TypeError, AttributeError):
         reason = "no verdict in it"
-    return KeptLine(folder, "", folder.parent.name, "", reason, None, "")
+    return KeptLine(folder, date="", profile=folder.parent.name, host="", said=reason, speedup=None, engine="")
 
 
 def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:

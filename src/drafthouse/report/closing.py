@@ -29,11 +29,12 @@ def closing_lines(
     kept: bool = False,
     table_above: bool = False,
 ) -> str:
-    """The lines as text; ``inventory`` is a name below inventory/ or a path, ``page`` the HTML report or None.
+    """The lines as text.
 
-    ``destroyed``: the caller destroys the rented instance after the run. ``connection``: how to reach the server, or
-    None if none runs. ``kept``: this run measured nothing and shows an existing report. ``table_above``: the verdict
-    was printed just before and is not repeated.
+    ``inventory`` is a name below inventory/ or a path. ``page`` is the HTML report, None if it was not written.
+    ``destroyed`` is True if the caller destroys the rented instance after the run. ``connection`` says how to reach the
+    server, None if none runs. ``kept`` is True if this run measured nothing and shows an existing report.
+    ``table_above`` is True if the verdict was printed just before, so that it is not repeated.
     """
     command = _next_command(report, resolved, inventory, destroyed=destroyed)
     lines = []
@@ -59,7 +60,8 @@ def closing_lines(
 
 def _next_command(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:
     """The command that the user most probably needs next, and why."""
-    profile, verdict_word = resolved["profile"], report["verdict"]["word"]
+    profile = resolved["profile"]
+    verdict_word = report["verdict"]["word"]
     inventory_option = f"INVENTORY={shell_words([inventory])}"
     same_options = ", with the same SET" if resolved["overrides"] else ""
     # Only an instance of `make rent` has a deadline; `make destroy` cannot end a container of another provider.

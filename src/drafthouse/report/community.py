@@ -19,9 +19,13 @@ from .row import ROW_SHAPE, Row
 
 FOLDER: Final = "community"
 SCHEMA: Final = "drafthouse.row/1"
+#: The name of a file: the day of its measurement, and a name that its author chose.
 _NAME = re.compile(r"20\d\d-\d\d-\d\d-[a-z0-9-]{1,60}\.json")
+#: The shape of a file.
 _FILE = Map({"schema": Value(required=True, choices=(SCHEMA,)), **ROW_SHAPE.fields})
+#: How to mend a refused file.
 _DO = "copy what drafthouse report --row --json prints, unchanged"
+#: The headings of the documentation's table, see `cells`.
 HEADINGS = ("measured", "hardware", "engine", "target", "method", "load", "acceptance", "speed-up", "verdict")
 
 
@@ -43,7 +47,10 @@ def rows(folder: Path) -> dict[str, Row]:
 
 
 def _check_row(findings: Findings, name: str, row: Row) -> None:
-    """Check that the file's name begins with its row's day, and that each mean lies between its low and high."""
+    """Check that the file's name begins with its row's day, and that each mean lies between its low and high.
+
+    Problems go to ``findings``. A gain is a list of mean, low and high, or empty if it is unknown.
+    """
     if not _NAME.fullmatch(name) or not row["measured"] or not name.startswith(f"{row['measured']}-"):
         needed = f"{row['measured'] or 'YYYY-MM-DD'}-NAME.json, NAME in lowercase letters, digits and hyphens"
         findings.add("wrong-format", "", f"the file name {name}", needed, "rename the file")

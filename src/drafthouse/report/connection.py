@@ -22,7 +22,10 @@ class Connection:
 
 
 def connection_lines(connection: Connection) -> list[str]:
-    """The lines; explanations are comments, so that all lines can be pasted into bash."""
+    """The lines; explanations are comments, so that all lines can be pasted into bash.
+
+    A server that needs no key gets "none", because OpenAI's client refuses to start without a key.
+    """
     messages = [{"role": "user", "content": "Say yes."}]
     python = (
         f"from openai import OpenAI; print(OpenAI().chat.completions.create(model={json.dumps(connection.model)}, "

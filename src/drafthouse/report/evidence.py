@@ -5,9 +5,9 @@
         report.json     the report's row (`row.py`), with predicted and used GPU memory
         fixtures/*.json outputs of nvidia-smi and NVML, marked `recorded`, without serial numbers and UUIDs
 
-A folder holds no prompt hashes, paths or hosts of the report. A profile's ``verified`` and docs/proof.md are made from
-these folders, so data that may not be from a real GPU run is refused: fixtures that are not `recorded`, an engine that
-used no GPU memory, a profile that has changed since, and an `invalid` verdict.
+A folder holds no hashes of prompts, no paths and no hosts, all of which a report has. A profile's ``verified`` and
+docs/proof.md are made from these folders, so data that may not be from a real GPU run is refused: fixtures that are not
+`recorded`, an engine that used no GPU memory, a profile that has changed since, and an `invalid` verdict.
 """
 
 from __future__ import annotations
@@ -36,60 +36,67 @@ from .row import ROW_SHAPE, Row, row_of
 SCHEMA: Final = "drafthouse.evidence/1"
 #: In place of a profile's name: a run of `make test-gpu` without a model, that is, of its levels 0 and 1 only.
 LANE: Final = "gpu-lane"
+#: The most bytes of all files of a folder together. Folders are committed, so they have to be small.
 MOST_BYTES = 200_000
-_WORDS = (PAYS, DOES_NOT_PAY, CANNOT_SAY)
+#: The verdicts that evidence may have: all except `invalid`.
+_VERDICTS = (PAYS, DOES_NOT_PAY, CANNOT_SAY)
+#: The paths of the files that a folder may contain besides evidence.json.
 _FILE = re.compile(r"report\.json|level[01]\.json|fixtures/[a-z0-9-]{1,40}\.json")
+#: The name of a folder: its day, GPU and profile.
 _NAME = re.compile(r"20\d\d-\d\d-\d\d-[a-z0-9-]+")
-# UUIDs of GPUs, which identify a single card; masked ones have zeros.
+#: A UUID of a GPU, which identifies a single card. One that begins with eight zeros is masked, and does not match.
 _UUID = re.compile(r"(?:GPU|MIG)-(?!0{8}-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_HASH = re.compile(r'"(?:sha256:)?[0-9a-f]{64}(?=")')
-#: Keys of texts by people, such as prompts and paths; evidence must not have them.
-_TEXT_KEYS = frozenset(
+#: A SHA-256 as a JSON string, from its first quotation mark up to its last one.
+_SHA256 = re.compile(r'"(?:sha256:)?[0-9a-f]{64}(?=")')
+#: Keys under which prompts, answers, names of hosts and paths stand in other files; evidence must not have them.
+_PRIVATE_KEYS = frozenset(
     ("prompt", "prompts", "messages", "content", "text", "answer", "answers", "completion", "host", "hostname", "path")
 )
 #: Fraction of the weights' size that the GPUs must have held while an arm answered.
 _HELD_SHARE = 0.9
+#: How to mend a refused folder, unless a check knows better.
+_AGAIN = "run make test-gpu again"
 
-
-_TEXT = Value(required=True)
-_UNKNOWN = Value(required=True, null=True)
+#: Shapes of evidence.json and report.json, as of `EvidenceFacts` and `Measured`.
+_REQUIRED_TEXT = Value(required=True)
+_TEXT_OR_NULL = Value(required=True, null=True)
 _FACTS = Map(
     {
         "schema": Value(required=True, choices=(SCHEMA,)),
-        **dict.fromkeys(("day", "gpu", "driver", "profile", "drafthouse"), _TEXT),
-        **dict.fromkeys(("profile_sha256", "engine", "engine_version", "verdict"), _UNKNOWN),
+        **dict.fromkeys(("day", "gpu", "driver", "profile", "drafthouse"), _REQUIRED_TEXT),
+        **dict.fromkeys(("profile_sha256", "engine", "engine_version", "verdict"), _TEXT_OR_NULL),
         "levels": List(Value(int, low=0, high=3), required=True),
         "files": Table(Value(), required=True),
     }
 )
-_BYTES = Map({arm: Value(int, required=True, low=0) for arm in ARMS}, required=True)
-_MEASURED = Map({"row": ROW_SHAPE, **dict.fromkeys(("weights", "predicted", "held"), _BYTES)})
+_BYTES_BY_ARM = Map({arm: Value(int, required=True, low=0) for arm in ARMS}, required=True)
+_MEASURED = Map({"row": ROW_SHAPE, **dict.fromkeys(("weights", "predicted", "held"), _BYTES_BY_ARM)})
 
 
 class Measured(TypedDict):
     """The report.json of an evidence folder; GPU memory is in bytes over all GPUs, by arm."""
 
-    row: Row
-    weights: dict[Arm, int]
-    predicted: dict[Arm, int]
-    held: dict[Arm, int]  # the maximum while the arm was measured
+    row: Row  # the report, as `row.py` reduces it
+    weights: dict[Arm, int]  # weights of the target, and of the draft model if the arm has one
+    predicted: dict[Arm, int]  # what the plan said before the run
+    held: dict[Arm, int]  # the most that the GPUs held while the arm answered
 
 
-class Evidence(TypedDict):
-    """The content of evidence.json; ``day`` is YYYY-MM-DD. Values are None if no profile was measured."""
+class EvidenceFacts(TypedDict):
+    """The content of evidence.json: what was run, and where. Values are None if no profile was measured."""
 
     schema: Literal["drafthouse.evidence/1"]
-    day: str
-    gpu: str
-    driver: str
-    profile: str
-    profile_sha256: str | None
+    day: str  # of the run, YYYY-MM-DD
+    gpu: str  # name of the GPU, as its driver gives it
+    driver: str  # version of the driver
+    profile: str  # name of the profile; `LANE` if none was measured
+    profile_sha256: str | None  # as of `profile_hash`, when it was measured
     engine: str | None
     engine_version: str | None
-    verdict: str | None
-    levels: list[int]  # of `make test-gpu`
-    drafthouse: str  # its version
-    files: dict[str, str]  # SHA-256 by file name
+    verdict: str | None  # one of `_VERDICTS`
+    levels: list[int]  # the levels of `make test-gpu` that were run
+    drafthouse: str  # version of Drafthouse
+    files: dict[str, str]  # SHA-256 of each other file, by its path in the folder
 
 
 @dataclass(frozen=True)
@@ -97,12 +104,12 @@ class Proven:
     """An evidence folder that passed all checks; ``measured`` is None if no profile was measured."""
 
     folder: Path
-    facts: Evidence
+    facts: EvidenceFacts
     measured: Measured | None
 
     @property
-    def where(self) -> str:
-        """The entry for a profile's ``verified``: GPU and day."""
+    def gpu_and_day(self) -> str:
+        """The GPU and the day of the run, as an entry of a profile's ``verified``."""
         return f"{self.facts['gpu']}, {self.facts['day']}"
 
 
@@ -113,7 +120,10 @@ def profile_hash(profile: Profile) -> str:
 
 
 def measured_of(kept: Kept, version: str) -> Measured:
-    """The report.json of an evidence folder, from a kept report; ``version`` is Drafthouse's."""
+    """The report.json of an evidence folder, from a kept report; ``version`` is Drafthouse's.
+
+    A GPU whose memory could not be read counts as 0 bytes held, so that `read` refuses the folder.
+    """
     arms = kept.resolved["arms"]
     weights: dict[Arm, int] = {}
     predicted: dict[Arm, int] = {}
@@ -127,8 +137,11 @@ def measured_of(kept: Kept, version: str) -> Measured:
     return {"row": row_of(kept, version), "weights": weights, "predicted": predicted, "held": held}
 
 
-def write(folder: Path, facts: Evidence, files: Mapping[str, Json | Measured]) -> Proven:
-    """Write an evidence folder and read it back. Raises DrafthouseError if a check refuses it."""
+def write(folder: Path, facts: EvidenceFacts, files: Mapping[str, Json | Measured]) -> Proven:
+    """Write an evidence folder and read it back. Raises DrafthouseError if a check refuses it.
+
+    ``files`` are the contents by path in the folder; their hashes replace those of ``facts``.
+    """
     hashes = {name: _write(folder / name, data) for name, data in files.items()}
     _write(folder / "evidence.json", {**facts, "files": hashes})
     return read(folder)
@@ -143,48 +156,42 @@ def _write(path: Path, data: object) -> str:
 
 
 def read(folder: Path) -> Proven:
-    """Read an evidence folder. Raises DrafthouseError with all failed checks; `check_profile` is a separate step."""
+    """Read an evidence folder and check everything that it can tell by itself (`check_profile` needs the profile).
+
+    The checks have four stages: names and sizes, evidence.json, the text of all files, report.json. Raises
+    DrafthouseError with all failed checks of the first stage that has any.
+    """
     findings = Findings(str(folder))
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
     _check_files(findings, folder, files)
     _raise_if_any(findings)
-    data = read_json(folder / "evidence.json", "what make test-gpu writes", "run make test-gpu again")
-    facts = _facts(findings, data)
+    facts = _checked_facts(findings, read_json(folder / "evidence.json", "what make test-gpu writes", _AGAIN))
     _raise_if_any(findings)
-    # evidence.json lists all files but itself.
-    for name in sorted(set(facts["files"]) ^ (set(files) - {"evidence.json"})):
-        _refuse(findings, name, "a file that is unlisted or missing", "the files that were written")
-    for name, path in files.items():
-        try:
-            text = text_of(path.read_bytes())
-        except BadDocument as error:
-            _refuse(findings, name, str(error), "text in UTF-8, as make test-gpu writes it")
-            continue
-        if name in facts["files"] and hashlib.sha256(text.encode()).hexdigest() != facts["files"][name]:
-            _refuse(findings, name, "content changed since it was written", "the file as it was written")
-        _check_text(findings, name, text)
+    _check_texts(findings, files, facts["files"])
+    _raise_if_any(findings)
     measured = None
-    if "report.json" in facts["files"] and not findings.problems:
-        data = read_json(folder / "report.json", "what make test-gpu writes", "run make test-gpu again")
+    if "report.json" in facts["files"]:
+        data = read_json(folder / "report.json", "what make test-gpu writes", _AGAIN)
         measured = cast("Measured", data)
         if check(data, _MEASURED, findings, "report.json"):
             _check_measured(findings, facts, measured)
-    elif facts["profile"] != LANE and not findings.problems:
-        _refuse(findings, "report.json", "no report", f"the report of {facts['profile']}")
+    elif facts["profile"] != LANE:
+        _refuse(findings, "report.json", found="no report", needed=f"the report of {facts['profile']}")
     _raise_if_any(findings)
     return Proven(folder, facts, measured)
 
 
 def check_profile(proven: Proven, profile: Profile, version: str) -> None:
     """Raise DrafthouseError if the profile has changed since the run, or its engine ``version`` has."""
-    facts, findings = proven.facts, Findings(str(proven.folder))
+    facts = proven.facts
+    findings = Findings(str(proven.folder))
     advice = "measure it again"
     if facts["profile_sha256"] != profile_hash(profile):
         found = f"{facts['profile']} has changed settings since"
-        _refuse(findings, "profile_sha256", found, "the profile as it was measured", advice)
+        _refuse(findings, "profile_sha256", found=found, needed="the profile as it was measured", do=advice)
     if facts["engine_version"] != version:
         found = f"engine version {facts['engine_version']}"
-        _refuse(findings, "engine_version", found, f"{version}, the profile's version", advice)
+        _refuse(findings, "engine_version", found=found, needed=f"{version}, the profile's version", do=advice)
     _raise_if_any(findings)
 
 
@@ -193,13 +200,16 @@ def all_proven(folder: Path) -> list[Proven]:
     return [read(path.parent) for path in sorted(folder.glob("*/evidence.json"))]
 
 
-def with_verified(text: str, where: str) -> str:
-    """A profile's text with ``where`` added to ``verified``. Raises DrafthouseError if that list has several lines."""
+def with_verified(text: str, gpu_and_day: str) -> str:
+    """A profile's text with ``gpu_and_day`` as the last entry of ``verified``; unchanged if it has the entry already.
+
+    A profile without ``verified`` gets it as a last line. Raises DrafthouseError if the list has several lines.
+    """
     match = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
     if not match and re.search(r"(?m)^verified:", text):
         problem = ("`verified` on several lines", "`verified: [...]` on one line", "put it on one line")
         raise DrafthouseError(Problem("wrong-format", *problem))
-    entry = json.dumps(where)
+    entry = json.dumps(gpu_and_day)
     if not match:
         return f"{text.rstrip()}\nverified: [{entry}]\n"
     if entry in match[1]:
@@ -211,8 +221,12 @@ def with_verified(text: str, where: str) -> str:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _refuse(findings: Findings, where: str, found: str, needed: str, do: str = "run make test-gpu again") -> None:
-    findings.add("evidence-refused", where, found, needed, do)
+def _refuse(findings: Findings, place: str, *, found: str, needed: str, do: str = _AGAIN) -> None:
+    """Add a problem: what was found at a place, what is needed, and what to do.
+
+    ``place`` is the path of a file in the folder, or a key of evidence.json; "" is the folder itself.
+    """
+    findings.add("evidence-refused", place, found, needed, do)
 
 
 def _raise_if_any(findings: Findings) -> None:
@@ -223,61 +237,87 @@ def _raise_if_any(findings: Findings) -> None:
 def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) -> None:
     """Check names and sizes before any file is read."""
     if not _NAME.fullmatch(folder.name):
-        _refuse(findings, "", folder.name, "a folder named YYYY-MM-DD-GPU-PROFILE, in lowercase")
+        _refuse(findings, "", found=folder.name, needed="a folder named YYYY-MM-DD-GPU-PROFILE, in lowercase")
     if "evidence.json" not in files:
-        _refuse(findings, "", "no evidence.json", "a folder that make test-gpu wrote")
+        _refuse(findings, "", found="no evidence.json", needed="a folder that make test-gpu wrote")
     for name, path in files.items():
         if path.is_symlink() or (name != "evidence.json" and not _FILE.fullmatch(name)):
-            _refuse(findings, name, "a file with an unexpected name, or a link", "what make test-gpu writes")
+            found = "a file with an unexpected name, or a link"
+            _refuse(findings, name, found=found, needed="what make test-gpu writes")
     size = sum(path.lstat().st_size for path in files.values())
     if size > MOST_BYTES:
-        _refuse(findings, "", f"{size} bytes", f"{MOST_BYTES} at most")
+        _refuse(findings, "", found=f"{size} bytes", needed=f"{MOST_BYTES} at most")
 
 
-def _facts(findings: Findings, data: object) -> Evidence:
-    """Check the content of evidence.json and return it; problems go to ``findings``."""
-    facts = cast("Evidence", data)
-    if not check(data, _FACTS, findings, "evidence.json"):
+def _checked_facts(findings: Findings, data: object) -> EvidenceFacts:
+    """The content of evidence.json; problems go to ``findings``, and the content is then not to be used."""
+    place = "evidence.json"
+    facts = cast("EvidenceFacts", data)
+    if not check(data, _FACTS, findings, place):
         return facts
     empty = [key for key in ("day", "gpu", "driver", "profile", "drafthouse") if not cast("Any", facts)[key]]
     if empty:
-        _refuse(findings, "evidence.json", f"no {', '.join(empty)}", f"{SCHEMA}, as make test-gpu writes it")
-    elif not _is_past_day(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
-        _refuse(findings, "evidence.json", f"the day {facts['day'][:40]}", "the day in the folder's name, in the past")
+        _refuse(findings, place, found=f"no {', '.join(empty)}", needed=f"{SCHEMA}, as make test-gpu writes it")
+    elif not _is_day_until_today(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
+        found = f"the day {facts['day'][:40]}"
+        _refuse(findings, place, found=found, needed="the day in the folder's name, in the past")
     return facts
 
 
-def _is_past_day(text: str) -> bool:
+def _is_day_until_today(text: str) -> bool:
+    """True if ``text`` is a day as YYYY-MM-DD, at the latest today in UTC."""
     try:
         return datetime.date.fromisoformat(text) <= datetime.datetime.now(datetime.timezone.utc).date()
     except ValueError:
         return False
 
 
+def _check_texts(findings: Findings, files: Mapping[str, Path], hashes: Mapping[str, str]) -> None:
+    """Check the files against their ``hashes`` (SHA-256 by path, from evidence.json), and the text of each.
+
+    evidence.json itself is in ``files`` but has no hash.
+    """
+    for name in sorted(set(hashes) ^ (set(files) - {"evidence.json"})):
+        found = "a file that is unlisted or missing"
+        _refuse(findings, name, found=found, needed="the files that were written")
+    for name, path in files.items():
+        try:
+            text = text_of(path.read_bytes())
+        except BadDocument as error:
+            _refuse(findings, name, found=str(error), needed="text in UTF-8, as make test-gpu writes it")
+            continue
+        if name in hashes and hashlib.sha256(text.encode()).hexdigest() != hashes[name]:
+            found = "content changed since it was written"
+            _refuse(findings, name, found=found, needed="the file as it was written")
+        _check_text(findings, name, text)
+
+
 def _check_text(findings: Findings, name: str, text: str) -> None:
-    """Check that a file has no secret, no text by people and no GPU UUID, and that a fixture is `recorded`."""
+    """Check that a file has no secret, no GPU UUID and no key of private text, and that a fixture is `recorded`."""
     # Remove hashes first, which look like keys to the redactor; fixtures have no hashes.
-    without_hashes = text if name.startswith("fixtures/") else _HASH.sub('"', text)
+    without_hashes = text if name.startswith("fixtures/") else _SHA256.sub('"', text)
     if redactor()(without_hashes) != without_hashes:
-        _refuse(findings, name, "something that looks like a secret", "numbers only", "remove it")
+        found = "something that looks like a secret"
+        _refuse(findings, name, found=found, needed="numbers only", do="remove it")
     if _UUID.search(text):
-        _refuse(findings, name, "the UUID of a GPU", "UUIDs masked, as make test-gpu masks them")
+        _refuse(findings, name, found="the UUID of a GPU", needed="UUIDs masked, as make test-gpu masks them")
     try:
         data = json_of(text)
     except BadDocument as error:
-        _refuse(findings, name, str(error), "the file as it was written")
+        _refuse(findings, name, found=str(error), needed="the file as it was written")
         return
-    text_keys = sorted(set(_keys(data)) & _TEXT_KEYS)
-    if text_keys:
-        _refuse(findings, name, f"the keys {', '.join(text_keys)}", "a report without text that people wrote")
+    private_keys = sorted(set(_keys(data)) & _PRIVATE_KEYS)
+    if private_keys:
+        found = f"the keys {', '.join(private_keys)}"
+        _refuse(findings, name, found=found, needed="a report without text that people wrote")
     if name.startswith("fixtures/"):
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != "recorded":
-            _refuse(findings, name, f"kind {kind}", "recorded: answers of a real driver")
+            _refuse(findings, name, found=f"kind {kind}", needed="recorded: answers of a real driver")
 
 
 def _keys(data: object) -> Iterator[str]:
-    """Yield all keys, at any depth, whose value is text, a list or a mapping."""
+    """Yield all keys, at any depth, whose value is text, a list or a mapping; a number or None is never private."""
     if isinstance(data, dict):
         for key, value in data.items():
             if isinstance(value, str | list | dict):
@@ -288,20 +328,24 @@ def _keys(data: object) -> Iterator[str]:
             yield from _keys(value)
 
 
-def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> None:
+def _check_measured(findings: Findings, facts: EvidenceFacts, measured: Measured) -> None:
     """Check that the report agrees with evidence.json, and that the weights were in GPU memory."""
+    place = "report.json"
     row: Any = measured["row"]
-    word, version, names = row["verdict"], row["engine_version"], set(row["gpus"])
-    if word not in _WORDS or word != facts["verdict"]:
-        needed = f"{facts['verdict']}, as evidence.json says; one of {', '.join(_WORDS)}"
-        _refuse(findings, "report.json", f"the verdict {word}", needed)
+    verdict = row["verdict"]
+    version = row["engine_version"]
+    gpus = set(row["gpus"])
+    if verdict not in _VERDICTS or verdict != facts["verdict"]:
+        needed = f"{facts['verdict']}, as evidence.json says; one of {', '.join(_VERDICTS)}"
+        _refuse(findings, place, found=f"the verdict {verdict}", needed=needed)
     if version != facts["engine_version"]:
-        found = f"engine version {version}"
-        _refuse(findings, "report.json", found, f"{facts['engine_version']}, as evidence.json says")
-    if facts["gpu"] not in names:
-        _refuse(findings, "report.json", f"the GPUs {', '.join(sorted(names)) or 'none'}", facts["gpu"])
+        needed = f"{facts['engine_version']}, as evidence.json says"
+        _refuse(findings, place, found=f"engine version {version}", needed=needed)
+    if facts["gpu"] not in gpus:
+        _refuse(findings, place, found=f"the GPUs {', '.join(sorted(gpus)) or 'none'}", needed=facts["gpu"])
     for arm in ARMS:
-        held, weights = measured["held"][arm], measured["weights"][arm]
+        held = measured["held"][arm]
+        weights = measured["weights"][arm]
         if held <= 0 or held < _HELD_SHARE * weights:
             found = f"{arm}: {held} bytes of GPU memory while it was measured"
-            _refuse(findings, "report.json", found, f"its weights on the GPU, {weights} bytes")
+            _refuse(findings, place, found=found, needed=f"its weights on the GPU, {weights} bytes")

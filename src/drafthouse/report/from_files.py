@@ -20,18 +20,28 @@ from ..core.format import count, listing, number, shown_level, times
 from .data.build import build_report, temperatures_of
 from .report_types import JudgedFiles, KeptProfile, Report
 
-#: Most figures of the files' author, and most places of runs, in a report.
-MOST_FIGURES, MOST_PLACES = 8, 4
-_TIMES = ("_ms", "latency", "tpot", "itl")  # parts of the names of figures for which less is better
+#: The most figures of the files' author in a report.
+MOST_FIGURES = 8
+#: The most runs of an arm whose place (file and position) a report names.
+MOST_PLACES = 4
+#: Parts of the names of figures for which less is better.
+_TIMES = ("_ms", "latency", "tpot", "itl")
 
 
 def judge_files(baseline: str, speculative: str, kinds: Sequence[str] = ()) -> Report:
-    """The report on two arms, each a path for `read_arm`. Raises DrafthouseError for files without a result."""
+    """The report on two arms, each given as a word for `read_arm`. Raises DrafthouseError for files without a result.
+
+    ``kinds`` are the prompt kinds that the verdict covers; empty: all.
+    """
     return report_on({BASELINE: read_arm(baseline), SPECULATIVE: read_arm(speculative)}, kinds, (baseline, speculative))
 
 
 def report_on(files_by_arm: Mapping[str, ArmFiles], kinds: Sequence[str], names: tuple[str, str]) -> Report:
-    """The report on the runs of both arms, with the verdict at their lowest common load and a row for each load."""
+    """The report on the runs of both arms, with the verdict at their lowest common load and a row for each load.
+
+    ``files_by_arm`` is by baseline and speculative; ``names`` are the user's words for the two, from which the title is
+    made.
+    """
     runs = {arm: arm_files.runs for arm, arm_files in files_by_arm.items()}
     loads, warnings = _loads(runs)
     for arm_files in files_by_arm.values():
@@ -50,9 +60,12 @@ def report_on(files_by_arm: Mapping[str, ArmFiles], kinds: Sequence[str], names:
     else:
         judged = judge_summaries(*loads[lowest])
     report = build_report(
-        judged.results[BASELINE], judged.results[SPECULATIVE], cast("KeptProfile", {}), ladder=ladder,
+        judged.results[BASELINE],
+        judged.results[SPECULATIVE],
+        resolved=cast("KeptProfile", {}),  # other people's files have no profile
+        ladder=ladder,
         judged=judged.judgement,
-    )  # fmt: skip
+    )
     if ladder:
         quiet = ", if the box was quiet" if judged.quiet else ""
         report["verdict"]["reasons"].append(
@@ -107,6 +120,7 @@ def _places(runs: Sequence[Run]) -> list[str]:
 
 
 def _have_answers(sides: Sides) -> bool:
+    """True if both arms have single answers, not only summaries of runs."""
     return all(any(run.answers for run in side) for side in sides)
 
 
@@ -144,12 +158,17 @@ def _model_notes(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def _models(runs: Sequence[Run]) -> list[str]:
+    """The names of models or builds in an arm's files, sorted."""
     return sorted({model for run in runs for model in run.models})
 
 
 def _author_figures(baseline: Sequence[Run], speculative: Sequence[Run]) -> list[str]:
-    """The figures that the files themselves give for both arms, with their ratio; above 1 is better."""
-    baseline_figures, sentences = _mean_figures(baseline), []
+    """The speculative arm's figures as the files give them, each beside the baseline's, with their ratio in brackets.
+
+    A ratio above 1 is better; figures of drafts have none. At most `MOST_FIGURES`.
+    """
+    baseline_figures = _mean_figures(baseline)
+    sentences = []
     for name, value in _mean_figures(speculative).items():
         if name not in baseline_figures:
             sentences.append(f"{name}: {number(value)}")
@@ -165,6 +184,7 @@ def _author_figures(baseline: Sequence[Run], speculative: Sequence[Run]) -> list
 
 
 def _mean_figures(runs: Sequence[Run]) -> dict[str, float]:
+    """The mean of each of the author's figures over an arm's runs."""
     values_by_name: dict[str, list[float]] = {}
     for run in runs:
         for name, value in run.figures.items():
@@ -173,7 +193,10 @@ def _mean_figures(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def not_known(judged: Judged, paired: Paired | None, load: float | None) -> list[str]:
-    """Sentences on what these files cannot show."""
+    """Sentences on what these files cannot show.
+
+    ``paired`` is None if the files have only summaries; ``load`` is that of the verdict, None if it is unknown.
+    """
     spec = judged.results[SPECULATIVE]
     verdict = judged.judgement
     sentences = ["Starts: whether each run began with a fresh start of its server.",

@@ -22,7 +22,10 @@ def headline_of(verdict: Verdict) -> str:
 
 
 def below(verdict: Verdict, *, load: bool = False) -> str:
-    """The explanation after the headline, with ``load`` also the part about loads; "" if there is no headline."""
+    """The explanation after the headline; "" if the report has no headline.
+
+    ``load`` True: with the part about loads, which only the ``sentence`` has.
+    """
     headline = verdict.get("headline")
     if headline is None:
         return ""

@@ -13,15 +13,16 @@ from ..core.files import replace_file
 from .archive import KeptLine
 from .writer import environment
 
+#: The name of the page's template.
 PAGE = "index.html.j2"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A report of the index; ``link`` is the relative URL of its page, or "" if it has none."""
+    """A report of the index."""
 
     line: KeptLine
-    link: str
+    link: str  # URL of its page, relative to the index; "" if it has none
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ def render_index(profile_sections: Sequence[Section], templates: Path) -> str:
 
 
 def sections(lines: Iterable[KeptLine], start: Path) -> list[Section]:
-    """A section per profile, by name; ``lines`` must have the newest report first."""
+    """A section per profile, by name; ``lines`` must have the newest report first.
+
+    ``start`` is the folder of the index, from which the links lead.
+    """
     by_profile = sorted(lines, key=lambda line: line.profile)  # a stable sort keeps the newest first
     profile_sections: list[Section] = []
     for profile, profile_lines in groupby(by_profile, key=lambda line: line.profile):

@@ -39,8 +39,8 @@ class FailedRequest(TypedDict):
 
     prompt_id: str | None
     round: int | None
-    http_status: int | None
-    error: str | None
+    http_status: int | None  # None: no response
+    error: str | None  # why the answer is not complete
 
 
 class Failure(TypedDict):
@@ -62,18 +62,18 @@ class ArticleRow(TypedDict):
 
     metric: ArticleMetric
     unit: str
-    normal: float | None
+    normal: float | None  # the baseline
     speculative: float | None
     speedup: float | None
-    note: str
+    note: str  # what the metric means, and its pitfalls
 
 
 class Articles(TypedDict):
     """Three rows computed as the articles' tool does, over the articles' suite or (suite: null) over all requests."""
 
     suite: str | None
-    requests: dict[Arm, Count]
-    source: str
+    requests: dict[Arm, Count]  # number of complete answers
+    source: str  # the articles' tool
     note: str
     rows: list[ArticleRow]
 
@@ -85,12 +85,12 @@ class OtherToolRow(TypedDict):
     """A column of an older tool, and the error that it is known for."""
 
     tool: str
-    name: str
+    name: str  # of the column
     unit: str
-    of: Figure
+    of: Figure  # the statistic over the requests
     baseline: float | None
     speculative: float | None
-    error: str
+    error: str  # in what way the tool's formula is wrong
 
 
 class OtherTools(TypedDict):
@@ -104,23 +104,23 @@ class LoadKind(TypedDict):
     """The load up to which speculation pays on a kind; an end of the interval outside the load sweep is null."""
 
     kind: str
-    declared: bool
-    word: KindWord | None
-    pays_from: float | None
-    pays_until: float | None
-    reaches_top: bool
-    interval: Annotated[list[float | None], ("minItems", 2), ("maxItems", 2)] | None
-    beyond: LevelChange | None
+    declared: bool  # True if the verdict covers it
+    word: KindWord | None  # null: not computed, as in all keys below
+    pays_from: float | None  # null also: it pays at the lowest level already, or at none
+    pays_until: float | None  # null also: speculation pays at no level, or up to the highest one
+    reaches_top: bool  # True if it pays up to the highest level
+    interval: Annotated[list[float | None], ("minItems", 2), ("maxItems", 2)] | None  # of pays_until
+    beyond: LevelChange | None  # the first higher level at which speculation costs
     sentence: str | None
-    reasons: list[str]
+    reasons: list[str]  # why nothing more is claimed
 
 
 class LoadSpeeds(TypedDict):
     """Speeds at a load level; goodput is in requests/s within the latency limits."""
 
-    output_throughput: float | None
-    per_user_tok_s: float | None
-    request_throughput: float | None
+    output_throughput: float | None  # tokens/s of all requests together
+    per_user_tok_s: float | None  # tokens/s of one request
+    request_throughput: float | None  # requests/s
     goodput: float | None
 
 
@@ -161,8 +161,8 @@ class LoadRow(TypedDict):
     kind: str
     level: Positive
     speedup: Gain | None
-    word: LevelWord | None
-    baseline: LoadedArm | None
+    word: LevelWord | None  # null: not computed, or not claimed
+    baseline: LoadedArm | None  # null: not measured at the level
     speculative: LoadedArm | None
     ended: str
 
@@ -190,20 +190,20 @@ class Acceptance(TypedDict):
     """
 
     rate: Share | None
-    length: float | None
+    length: float | None  # mean tokens per step: 1 + accepted tokens over drafts
     drafts: int | None
     draft_tokens: int | None
     accepted_tokens: int | None
-    by_position: list[float]
+    by_position: list[float]  # fractions of the drafts; empty if the engine did not report them
     repeats: NotRequired[bool]
 
 
 class PublishedBeside(PublishedFigure):
     """A published figure and the acceptance length measured here, on the same data set or else over all prompts."""
 
-    here: float | None
-    same_prompts: bool
-    well_below: bool
+    here: float | None  # the length measured here
+    same_prompts: bool  # False: ``here`` is over all prompts
+    well_below: bool  # True points to the setup, see `data/published.py`
 
 
 class AcceptanceBySource(TypedDict):
@@ -236,7 +236,7 @@ class Measures(TypedDict):
 class KindRow(Measures):
     """A kind of prompt of the experiment; ``declared``: whether the verdict covers it."""
 
-    group: str
+    group: str  # the kind at one temperature
     kind: str | None
     temperature: float | None
     concurrency: int | None
@@ -244,9 +244,9 @@ class KindRow(Measures):
     prompts: Count
     requests: dict[Arm, Count]
     output_tokens: dict[Arm, Count]
-    speedup: Gain | None
-    control: Gain | None
-    outputs: Outputs
+    speedup: Gain | None  # null: too few prompts in both arms
+    control: Gain | None  # the baseline against itself
+    outputs: Outputs  # how many answers are equal
     acceptance: Acceptance
 
 
@@ -263,8 +263,8 @@ class GateRow(TypedDict):
     name: str
     title: str
     word: GateWord
-    said: str
-    rule: str
+    said: str  # the result in words
+    rule: str  # when the gate passes
     baseline: str | None
     speculative: str | None
     examples: dict[Arm, list[str]]

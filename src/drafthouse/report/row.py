@@ -25,8 +25,10 @@ from .report_types import ARMS
 
 #: By name of a field. A gain is a list of mean, low and high; a rate is a fraction; None, "" and [] mean unknown.
 Row: TypeAlias = dict[str, Json]
-# In place of text that may be private.
-NOT_SHOWN, OWN_MODEL, OWN_PROMPTS = "not shown", "not in the catalogue", "own prompts"
+# Words in place of text that may be private.
+NOT_SHOWN = "not shown"
+OWN_MODEL = "not in the catalogue"
+OWN_PROMPTS = "own prompts"
 #: The suites of this release; a user may have added others beside them.
 SUITES = (
     "agents",
@@ -41,13 +43,17 @@ SUITES = (
     "published",
     "tune",
 )
+#: The date of a report: its day is kept, its time is not.
 DAY = re.compile(r"(20\d\d)(\d\d)(\d\d)-\d{6}")
-# Versions of engines and drivers. Never four numbers, which may be an address; a commit or target after a plus sign.
+#: A version of an engine or a driver; a commit or target after a plus sign. Never four numbers: may be an address.
 VERSION = re.compile(r"v?\d{1,5}(\.\d{1,6}){0,2}(\.?(a|b|rc|dev|post)\d{1,5})?(\+(g?[0-9a-f]{6,12}|cpu|cu\d{2,3}))?")
-CARD = re.compile(r"(NVIDIA|AMD|Intel)[A-Za-z0-9 ()@.+/-]{0,60}")  # names in drivers and in /proc/cpuinfo
+#: The name of a GPU in its driver, or of a CPU in /proc/cpuinfo.
+CARD = re.compile(r"(NVIDIA|AMD|Intel)[A-Za-z0-9 ()@.+/-]{0,60}")
 
+# Shapes of a row's values.
 _PLAIN = Form("[A-Za-z0-9 ()@.,:+/_\u2192\u00d7-]{0,120}", "a name, a version, or numbers with their unit")
-_TEXT, _TEXTS = Value(required=True, form=_PLAIN), List(Value(form=_PLAIN), required=True)
+_TEXT = Value(required=True, form=_PLAIN)
+_TEXTS = List(Value(form=_PLAIN), required=True)
 _COUNT = Value(float, required=True, null=True, low=0)
 _GAINS = List(Value(float, low=0.01, high=100), required=True)
 #: The fields of a row, no others allowed; a speed-up outside these bounds is not plausible.
@@ -72,18 +78,25 @@ def row_of(kept: Kept, version: str) -> Row:
     try:
         return _row_of(kept, kept.report, kept.resolved, version)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        found, needed = f"a value of another type ({type(error).__name__})", "a report that drafthouse report wrote"
-        do, where = "make it again: drafthouse report --again FOLDER", str(kept.path / "report.json")
-        raise one_problem("file-malformed", found, needed, do, where) from error
+        raise one_problem(
+            "file-malformed",
+            f"a value of another type ({type(error).__name__})",
+            "a report that drafthouse report wrote",
+            "make it again: drafthouse report --again FOLDER",
+            str(kept.path / "report.json"),
+        ) from error
 
 
 def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
+    """The row of a kept report, whose ``report`` and ``resolved`` profile may have values of any type."""
     engines = {path.stem: _shipped(f"{ENGINE_FOLDER}/{path.name}") for path in (ROOT / ENGINE_FOLDER).glob("*.yml")}
     models = _shipped(MODELS_FILE)
     methods = {method for engine in engines.values() for method in engine.get("methods", {})}
     kinds = {kind for suite in SUITES for kind in _shipped(f"benchmarks/{suite}.yml")["kinds"]}
-    engine, method = resolved.get("engine") or {}, resolved.get("method") or {}
-    verdict, acceptance = report["verdict"], report["acceptance"]["overall"]
+    engine = resolved.get("engine") or {}
+    method = resolved.get("method") or {}
+    verdict = report["verdict"]
+    acceptance = report["acceptance"]["overall"]
     date = DAY.fullmatch(report.get("date") or "")
     draft = _catalogue_name(resolved["draft"], models, OWN_MODEL) if resolved.get("draft") else ""
     report_sha256 = hashlib.sha256((kept.path / "report.json").read_bytes()).hexdigest()
@@ -112,8 +125,10 @@ def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
 
 
 def _hardware(machine: Any) -> Row:
+    """The fields of a row about the machine, as it was before the arm was measured."""
     facts = machine.get("before") or {}
-    gpus, cpu = facts.get("gpus") or [], facts.get("cpu") or {}
+    gpus = facts.get("gpus") or []
+    cpu = facts.get("cpu") or {}
     return {
         "gpus": [_text_if_matching(CARD, gpu["name"]) or NOT_SHOWN for gpu in gpus],
         "driver": _text_if_matching(VERSION, gpus[0].get("driver_version")) if gpus else "",
@@ -123,6 +138,7 @@ def _hardware(machine: Any) -> Row:
 
 @functools.cache
 def _shipped(file: str) -> Any:
+    """The content of a YAML file of this release, by its path in it."""
     return read_yaml(ROOT / file, "a file of this release", "restore the file")
 
 
@@ -134,11 +150,13 @@ def _kind(kind_row: Any, kinds: Collection[str]) -> str:
     speeds = [number(kind_row["tok_s"][arm]["median"]) for arm in ARMS if kind_row["tok_s"][arm]]
     sentence = f"{name}: {' → '.join(speeds) or 'no'} tok/s"
     if kind_row["speedup"]:
-        sentence += f", {times(_gain_of(kind_row['speedup'])[0])}"
+        mean, _low, _high = _gain_of(kind_row["speedup"])
+        sentence += f", {times(mean)}"
     return sentence
 
 
 def _catalogue_name(entry: Any, catalogue: Any, fallback: str) -> str:
+    """The name of an entry in the shipped catalogue, found by its id; ``fallback`` if there is no such entry."""
     found_entry = catalogue.get(str(entry.get("id"))) if entry else None
     if not found_entry:
         return fallback
@@ -158,15 +176,17 @@ def _text_if_matching(pattern: re.Pattern[str], text: object) -> str:
 
 
 def _gain_of(estimate: Any) -> list[float]:
+    """A gain as mean, low and high, to four significant digits; [] if it is unknown."""
     if not estimate:
         return []
-    return [float(f"{estimate[key]:.4g}") for key in ("gain", "low", "high")]  # four significant digits
+    return [float(f"{estimate[key]:.4g}") for key in ("gain", "low", "high")]
 
 
 def _rounded(value: Any) -> float | None:
+    """A number to four significant digits; None if it is unknown."""
     if value is None:
         return None
-    return float(f"{value:.4g}")  # four significant digits
+    return float(f"{value:.4g}")
 
 
 def markdown(row: Row) -> str:

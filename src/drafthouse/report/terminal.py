@@ -18,12 +18,18 @@ from .data.published import conditions
 from .headline import below, headline_of
 from .report_types import ARMS, GateRow, KindRow, Load, LoadedArm, PublishedBeside, Report
 
+#: The ANSI code of a verdict's word.
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
-#: Fewest and most columns of the text.
-NARROWEST, WIDEST = 80, 100
-#: Most published figures in a terminal; the HTML page has all.
+#: The fewest columns of the text.
+NARROWEST = 80
+#: The most columns of the text, in a wider terminal too.
+WIDEST = 100
+#: The most published figures in a terminal; the HTML page has all.
 PUBLISHED = 3
-AMBER, DIM, PLAIN = "\033[33m", "\033[2m", "\033[0m"
+# ANSI codes that begin a colour; PLAIN ends it.
+AMBER = "\033[33m"
+DIM = "\033[2m"
+PLAIN = "\033[0m"
 
 
 def _shorten(text: str, width: int) -> str:
@@ -50,16 +56,36 @@ def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
 def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """The report as text: verdict, warnings, numbers by kind of prompt, loads, gates and outputs.
 
-    ``width`` is the number of columns, at least 80.
+    ``width`` is the number of columns, at least 80; ``colour`` adds ANSI codes.
     """
-    verdict = report["verdict"]
 
     def paint(text: str, code: str) -> str:
         return f"{code}{text}{PLAIN}" if colour else text
 
     rule = "─" * width
+    lines = [paint(rule, DIM), *_verdict_lines(report, width, paint)]
+    lines += _kind_lines(report["kinds"], width, paint)
+    lines += _load_lines(report.get("load"), width)
+    lines += _gate_lines(report.get("gates") or [], width)
+
+    if report["stock"]:
+        ratios = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
+        lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {ratios}", width)]
+
+    lines += _output_lines(report, width)
+    if "files" in report:
+        lines += _file_lines(report, width)
+    return "\n".join([*lines, paint(rule, DIM)]) + "\n"
+
+
+def _verdict_lines(report: Report, width: int, paint: Callable[[str, str], str]) -> list[str]:
+    """The title, the failed requests, the verdict with its reasons, and the warnings.
+
+    ``paint`` adds the colour of an ANSI code to a text, if the terminal shows colours.
+    """
+    verdict = report["verdict"]
     title = filter(None, (report["profile"], report["host"], shown_date(report["date"])))
-    lines = [paint(rule, DIM), _shorten(printable(" · ".join(title)), width)]
+    lines = [_shorten(printable(" · ".join(title)), width)]
     for failure in report["failures"]:
         sentence = f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}"
         lines.append(paint(printable(sentence), COLOURS[INVALID]))
@@ -76,19 +102,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         lines += ["", paint("what weakens this verdict", AMBER)]
         for warning in report["warnings"]:
             lines += _wrap(warning, width)
-
-    lines += _kind_lines(report["kinds"], width, paint)
-    lines += _load_lines(report.get("load"), width)
-    lines += _gate_lines(report.get("gates") or [], width)
-
-    if report["stock"]:
-        ratios = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
-        lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {ratios}", width)]
-
-    lines += _output_lines(report, width)
-    if "files" in report:
-        lines += _file_lines(report, width)
-    return "\n".join([*lines, paint(rule, DIM)]) + "\n"
+    return lines
 
 
 def _kind_lines(kinds: Sequence[KindRow], width: int, paint: Callable[[str, str], str]) -> list[str]:
@@ -96,7 +110,9 @@ def _kind_lines(kinds: Sequence[KindRow], width: int, paint: Callable[[str, str]
     if not kinds:
         return []
     head = ["kind of prompt", "baseline", "speculative", "speed-up", "accepted", "A/A"]
-    rows, any_repeats, any_too_few = [], False, False
+    rows = []
+    any_repeats = False
+    any_too_few = False
     for row in kinds:
         speedup = times_span(row["speedup"])
         if row["speedup"] and row["speedup"]["reach"] < CONFIDENCE:
@@ -133,7 +149,8 @@ def _output_lines(report: Report, width: int) -> list[str]:
     passed = any(gate["name"] == OUTPUTS and gate["word"] == PASSED for gate in report["gates"] or [])
     # A passed gate has said it already.
     if outputs["speculative"] and not passed:
-        equal, control = _equal_count(outputs["speculative"]), _equal_count(outputs["control"])
+        equal = _equal_count(outputs["speculative"])
+        control = _equal_count(outputs["control"])
         lines.append(f"equal outputs at temperature 0: {equal}; baseline against itself: {control}")
     overall = report["acceptance"]["overall"]
     if overall["draft_tokens"] is not None:
@@ -195,6 +212,7 @@ def _gain_of(estimate: Gain | None) -> float | None:
 
 
 def _equal_count(outputs: EqualOutputs | None) -> str:
+    """How many pairs of answers are equal, as text; a dash if none were compared."""
     if not outputs:
         return NOTHING
     return f"{outputs['equal']} of {outputs['pairs']}"

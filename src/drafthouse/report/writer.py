@@ -33,8 +33,10 @@ from ..report.glossary import TERMS
 from ..report.headline import below, headline_of
 from ..report.report_types import ARMS, KeptProfile, Report
 
-PAGE, TEXT = "report.html.j2", "report.md.j2"
-# The templates above and those that they include.
+# The templates of the HTML page and of the Markdown text.
+PAGE = "report.html.j2"
+TEXT = "report.md.j2"
+# The names of these two and of the templates that they include.
 PARTS = "report*.j2"
 # Latencies at a load level: key in report.json, title.
 LATENCIES = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "Whole answer"))
@@ -53,15 +55,16 @@ SOURCES = (
     "report/glossary.py",
     "core/format.py",
 )
+# The stamp in a page, see `_stamp`.
 STAMP = re.compile(r'<meta name="drafthouse-stamp" content="([0-9a-f]+)">')
 
 
 @dataclass(frozen=True)
 class Written:
-    """A report that was written: its folder, whether any file changed, and its content."""
+    """A report that was written."""
 
-    path: Path
-    changed: bool
+    path: Path  # its folder
+    changed: bool  # False: all files had this content already
     report: Report
 
 
@@ -83,16 +86,25 @@ def write_report(
 ) -> Written:
     """Judge two results and write their report below ``reports``; unchanged files are not written again.
 
-    A continued run has the same start time as before, and so replaces its report.
+    A continued run has the same start time as before, and so replaces its report. Parameters without a note are those
+    of `build_report`; ``templates`` is the folder of the templates.
 
     The files are baseline.json, speculative.json, report.json (with the resolved profile), report.md and
     report.html, plus stock.json if that arm was measured and ladder.json if loads were. Each file is replaced
     atomically. Raises OSError if the folder cannot be written, and jinja2.TemplateError for an error in a
     template.
     """
-    report = build_report(baseline, speculative, resolved, host, stock, ladder)
-    folder = report_directory(reports, report)
-    return write_files(folder, report, baseline, speculative, resolved, templates, stock, ladder)
+    report = build_report(baseline, speculative, resolved, host=host, stock=stock, ladder=ladder)
+    return write_files(
+        report_directory(reports, report),
+        report=report,
+        baseline=baseline,
+        speculative=speculative,
+        resolved=resolved,
+        templates=templates,
+        stock=stock,
+        ladder=ladder,
+    )
 
 
 def write_files(
@@ -119,7 +131,8 @@ def write_files(
         changed.append(_write_if_changed(folder / "ladder.json", to_json(ladder)))
     # Drawing takes seconds, so keep the page if its stamp shows that nothing has changed.
     stamp = _stamp(data, templates)
-    page, markdown = folder / "report.html", folder / "report.md"
+    page = folder / "report.html"
+    markdown = folder / "report.md"
     if not (markdown.is_file() and _stamp_of(page) == stamp):
         changed.append(_write_if_changed(markdown, render_markdown(report, templates)))
         shown = shown_of({"baseline": baseline, "speculative": speculative}, resolved)
@@ -158,6 +171,7 @@ def _stamp(data: str, templates: Path) -> str:
 
 
 def _version(library: str) -> str | None:
+    """The version of an installed library; None if it is not installed."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
@@ -165,6 +179,7 @@ def _version(library: str) -> str | None:
 
 
 def _stamp_of(page: Path) -> str | None:
+    """The stamp in a page that was written before; None if there is no page, or no stamp in its head."""
     if not page.is_file():
         return None
     match = STAMP.search(page.read_text("utf-8", errors="replace")[:2000])
@@ -271,7 +286,11 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
 
 
 def render_html(report: Report, templates: Path, stamp: str = "", shown: Shown | None = None) -> str:
-    """The report as an HTML page without external resources; ``shown`` has data of single requests."""
+    """The report as an HTML page without external resources.
+
+    ``stamp`` shows in a later run whether the page has to be rendered again ("": always). ``shown`` has the data of
+    single requests; None: the page shows none.
+    """
     from ..report.plots.by_category import draw  # noqa: PLC0415 (imports matplotlib)
 
     plots = {

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError, one_problem
-from drafthouse.report.evidence import LANE, Evidence, read
+from drafthouse.report.evidence import LANE, EvidenceFacts, read
 from tests.gpu import level1_steps
 from tests.gpu.clock import Clock
 from tests.gpu.keep import Keeper
 from tests.gpu.level1 import Place
 from tests.gpu.models import SMALL
 
-FACTS: Evidence = {
+FACTS: EvidenceFacts = {
     "schema": "drafthouse.evidence/1", "day": "2026-01-02", "gpu": "NVIDIA L4", "driver": "580.95.05", "profile": LANE,
     "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
     "drafthouse": "1", "files": {},

@@ -16,7 +16,7 @@ from drafthouse.profiles.resolved_types import Fit
 from drafthouse.report.evidence import (
     LANE,
     MOST_BYTES,
-    Evidence,
+    EvidenceFacts,
     Proven,
     check_profile,
     profile_hash,
@@ -61,7 +61,7 @@ def made(tmp_path: Path, **given: Any) -> Proven:
 
 def lane(tmp_path: Path, **fixture: Any) -> Proven:
     """A folder of levels 0 and 1."""
-    facts: Evidence = {
+    facts: EvidenceFacts = {
         "schema": "drafthouse.evidence/1", "day": "2026-11-27", "gpu": CARD, "driver": "580.65.06", "profile": LANE,
         "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
         "drafthouse": "0.1.0", "files": {},
@@ -102,7 +102,7 @@ def test_a_report_becomes_a_small_folder_without_anything_private(tmp_path: Path
     assert len(texts) < MOST_BYTES / 10
     assert UUID not in texts
     assert "serve.sh" not in texts
-    assert proven.where == f"{CARD}, 2026-11-21"
+    assert proven.gpu_and_day == f"{CARD}, 2026-11-21"
 
 
 def test_a_profile_that_is_as_it_was_measured_passes(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Find the records (requests or runs) in a document of any benchmark client, by its format or by its column names.
+"""Find the records (requests, or summaries of runs) in a document of any benchmark client.
+
+Documents of some clients have a reader of their own (`_READERS`); all others are read by the names of their columns.
 
 Supported formats: vllm bench serve 0.32, SGLang's bench_serving 0.5, GuideLLM 0.6 to 0.8, AIPerf 0.13, llama.cpp's
 server and llama-bench b9789, llama-benchy 0.4.
@@ -30,7 +32,9 @@ from .columns import (
 _FIGURE = re.compile(
     r"throughput|tok_?s|tps|tpot|itl|speed_?up|effect|accept|mean_len|inter_token|spec_decode", re.IGNORECASE
 )
-_STREAMS, _PER_SECOND = "concurrent requests", "requests per second"
+# Units of a load.
+_STREAMS = "concurrent requests"
+_PER_SECOND = "requests per second"
 #: Columns of an outer object that apply to all records inside it.
 _CONTEXT = ("kind", "run", "load", "rate", "temperature", "max_tokens", "model")
 #: Draft settings. Runs of a summary that differ in them are not repeats of each other.
@@ -52,11 +56,11 @@ class Record:
     form: str = "named columns"  # the client's name, for people
     arm: dict[str, str] = field(default_factory=dict)  # by column, the values that name its server arm
     figures: dict[str, float] = field(default_factory=dict)  # the author's figures by their names in the file
-    is_summary: bool = False
+    is_summary: bool = False  # True: the speeds are those of a whole run
 
     @property
     def run(self) -> str:
-        """The name or number of the record's run; '' if it has none."""
+        """The name or number of the record's run; '' if it has none, or a value that is no name."""
         named = self.row.get("run")
         if named is None or isinstance(named, list | dict):
             return ""
@@ -64,8 +68,9 @@ class Record:
 
     @property
     def load(self) -> tuple[float | None, str]:
-        """The load (None if unknown) and its unit."""
-        streams, rate = to_number(self.row.get("load")), to_number(self.row.get("rate"))
+        """The load and its unit: concurrent requests if the record has them, else requests a second; None: unknown."""
+        streams = to_number(self.row.get("load"))
+        rate = to_number(self.row.get("rate"))
         if streams is None:
             return (None, _STREAMS) if rate is None else (rate, _PER_SECOND)
         if streams.is_integer():
@@ -74,7 +79,7 @@ class Record:
 
 
 def records_in(document: Json) -> Iterator[Record]:
-    """The records of a document, in order; records without a speed are skipped."""
+    """The records of a document, in order; records with neither a speed nor a request are skipped."""
     if isinstance(document, Mapping):
         reader = _reader_of(document)
         if reader:
@@ -100,7 +105,11 @@ def _reader_of(document: Mapping[str, Json]) -> Callable[[Mapping[str, Json]], I
 
 
 def _walk(node: Json, above: Record) -> Iterator[Record]:
-    """The records inside ``node``; ``above`` has the values that outer objects set for all of them."""
+    """The records inside ``node``; ``above`` has the values that outer objects set for all of them.
+
+    By the first of these that ``node`` is: a list of records; a plain value (no record); an answer of llama.cpp's
+    server; an object with parallel lists, one value per request; an object that contains records; a record.
+    """
     if isinstance(node, list):
         for item in node:
             if isinstance(item, list | Mapping):
@@ -157,7 +166,8 @@ def _finished(row: Row, above: Record, figures: dict[str, float] | None = None) 
 def _below(above: Record, node: Mapping[str, Json]) -> Record:
     """``above`` updated with the values of ``node`` that apply to all records inside: context, arm, figures."""
     flat: dict[str, Json] = {}
-    arm, figures = dict(above.arm), dict(above.figures)
+    arm = dict(above.arm)
+    figures = dict(above.figures)
     for name, value in node.items():
         if not isinstance(value, str | int | float):
             continue
@@ -180,7 +190,7 @@ def _below(above: Record, node: Mapping[str, Json]) -> Record:
 
 
 def _holds_records(value: Json, depth: int = 0) -> bool:
-    """True if a value is a list of objects, or contains one."""
+    """True if a value is a list with objects, or an object with such a list or with parallel lists inside."""
     if isinstance(value, list):
         return any(isinstance(item, Mapping) for item in value)
     if not isinstance(value, Mapping) or depth > _MOST_DEPTH:
@@ -208,6 +218,7 @@ def _is_answer(node: Mapping[str, Json], depth: int = 0) -> bool:
 
 
 def _answer_with_timings(node: Mapping[str, Json]) -> Row:
+    """The values of an answer of llama.cpp's server, with its text and a hash of its prompt if they are there."""
     row = renamed(_flat(node))
     for name, value in _lists_inside(node):
         if name == "choices":
@@ -221,6 +232,7 @@ def _answer_with_timings(node: Mapping[str, Json]) -> Row:
 
 
 def _lists_inside(node: Mapping[str, Json]) -> Iterator[tuple[str, Sequence[Json]]]:
+    """Yield name and value of all lists in an object and in the objects inside it."""
     for name, value in node.items():
         if isinstance(value, list):
             yield name, value
@@ -243,6 +255,7 @@ _GUIDELLM_FIGURES = {
 
 
 def _guidellm_records(document: Mapping[str, Json]) -> Iterator[Record]:
+    """The requests of each GuideLLM benchmark by the time of their start, or its summary if it lists no requests."""
     for benchmark in _mappings(document.get("benchmarks")):
         above = _guidellm_load(_mapping(_mapping(benchmark.get("config")).get("strategy")))
         metrics = _mapping(benchmark.get("metrics"))
@@ -278,6 +291,7 @@ def _guidellm_load(strategy: Mapping[str, Json]) -> Row:
 
 
 def _guidellm_row(request: Mapping[str, Json]) -> Row:
+    """The values of a GuideLLM request; prompt and settings come from ``request_args``, JSON text of what was sent."""
     row = renamed({name: request.get(name) for name in _GUIDELLM})
     row["order"] = request.get("request_start_time")
     try:
@@ -294,9 +308,11 @@ def _guidellm_row(request: Mapping[str, Json]) -> Row:
 
 
 def _aiperf_records(document: Mapping[str, Json]) -> Iterator[Record]:
-    metadata, metrics = _mapping(document.get("metadata")), _mapping(document.get("metrics"))
+    """The record of an AIPerf request (a line of profile_export.jsonl); none for a warm-up request."""
+    metadata = _mapping(document.get("metadata"))
+    metrics = _mapping(document.get("metrics"))
     if metadata.get("benchmark_phase", "profiling") != "profiling":
-        return  # a warm-up request
+        return
     values: Row = {}
     for name, metric in metrics.items():
         unit = str(_mapping(metric).get("unit"))
@@ -324,6 +340,7 @@ def _aiperf_records(document: Mapping[str, Json]) -> Iterator[Record]:
 
 
 def _aiperf_summary(document: Mapping[str, Json]) -> Iterator[Record]:
+    """The record of an AIPerf run (profile_export_aiperf.json); none without a speed."""
     figures = {}
     for name, field_name in (("inter_token_latency", "p50"), ("output_token_throughput", "avg")):
         number = to_number(_mapping(document.get(name)).get(field_name))
@@ -358,6 +375,7 @@ def _repeats(values: Json, mean: Json) -> Sequence[Json]:
 
 
 def _llama_benchy_records(document: Mapping[str, Json]) -> Iterator[Record]:
+    """One record for each repeat of a llama-benchy test that generates tokens."""
     for test in _mappings(document.get("benchmarks")):
         speed = _mapping(test.get("tg_req_throughput")) or _mapping(test.get("tg_throughput"))
         if test.get("is_context_prefill_phase") is True or not speed:
@@ -369,10 +387,12 @@ def _llama_benchy_records(document: Mapping[str, Json]) -> Iterator[Record]:
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:
+    """``value`` if it is an object, otherwise {}: a file of another client may have anything there."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _mappings(value: Json) -> list[Mapping[str, Json]]:
+    """The objects in a list; [] if ``value`` is no list."""
     if not isinstance(value, list):
         return []
     return [item for item in value if isinstance(item, Mapping)]
@@ -384,9 +404,11 @@ def _has(*names: str) -> Callable[[Mapping[str, Json]], bool]:
 
 
 def _benchmarks_with(*names: str) -> Callable[[Mapping[str, Json]], bool]:
+    """A predicate: one of the document's ``benchmarks`` has all of these keys."""
     return lambda document: any(map(_has(*names), _mappings(document.get("benchmarks"))))
 
 
+#: The documents that need a reader of their own, each by a predicate and its reader; the first that fits counts.
 _READERS: tuple[tuple[Callable[[Mapping[str, Json]], bool], Callable[[Mapping[str, Json]], Iterator[Record]]], ...] = (
     (_benchmarks_with("metrics", "requests"), _guidellm_records),
     (_benchmarks_with("response_size"), _llama_benchy_records),

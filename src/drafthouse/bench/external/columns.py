@@ -22,7 +22,8 @@ ALL = "all prompts"
 #: The values of a record of a file, by canonical column name.
 Row: TypeAlias = "dict[str, Json]"
 
-_NAMES = {  # canonical columns, with the names that files use for them
+#: Canonical columns, with the names that files use for them, separated by spaces.
+_NAMES = {
     "id": "id prompt_id request_id question_id prompt_idx prompt_index prompt_name task_id sample_id example_id idx",
     "prompt": "prompt question input_text prompt_text",
     "prompt_hash": "prompt_hash prompt_sha256 prompt_md5",
@@ -78,8 +79,11 @@ RUN_SPEEDS = frozenset(("run_tps", "run_tpot_ms"))
 ALL_SPEEDS = RUN_SPEEDS.union(SPEEDS)
 #: Two figures of one answer that differ by more than this fraction contradict each other.
 SLACK = 0.05
-#: TPOTs outside FASTEST_MS and SLOWEST_MS, and numbers from BEYOND on, are ignored as invalid.
-FASTEST_MS, SLOWEST_MS, BEYOND = 1e-3, 1e6, 1e12
+#: TPOTs outside these bounds (ms) are ignored as invalid.
+FASTEST_MS = 1e-3
+SLOWEST_MS = 1e6
+#: Numbers (tokens, times) from this one on are ignored as invalid.
+BEYOND = 1e12
 
 
 def canonical_name(column: str) -> tuple[str, float] | None:
@@ -151,7 +155,7 @@ class Answer:
     request: Request
     key: str | None = None  # the request's id
     prompt: str | None = None  # a hash of its prompt
-    text: str | None = None  # the answer, or its hash
+    text: str | None = None  # the answer, or its hash; only compared with the other arm's
     acceptance: float | None = None  # the acceptance rate, a fraction
     clock: str = ""  # the source of the TPOT; '' without one
     failed: str = ""  # the reason if the answer is not complete
@@ -173,9 +177,10 @@ def answer_of(row: Row) -> Answer:
         notes.append("a first token after the answer's end (is its column in ms? name it ttft_ms)")
         times["ttft_ms"] = None
     tpot_ms, clock = _time_per_token(times, tokens, row.get("gaps"), notes)
-    key, prompt = _prompt_key(row)
+    key, prompt_hash = _prompt_key(row)
     drafted, accepted, acceptance = _drafting(row, notes)
-    kind, text = str(row.get("kind") or ALL), row.get("text")
+    kind = str(row.get("kind") or ALL)
+    text = row.get("text")
     if not isinstance(text, str) or not text:
         text = None
     answer_text = text or row.get("hash")
@@ -189,16 +194,28 @@ def answer_of(row: Row) -> Answer:
         "text": text, "reasoning_text": "", "timings": timings,
     }  # fmt: skip
     return Answer(
-        cast("Request", request), key, prompt, None if answer_text is None else str(answer_text), acceptance, clock,
-        _failure(row, tpot_ms), tuple(notes),
-    )  # fmt: skip
+        cast("Request", request),
+        key=key,
+        prompt=prompt_hash,
+        text=None if answer_text is None else str(answer_text),
+        acceptance=acceptance,
+        clock=clock,
+        failed=_failure(row, tpot_ms),
+        notes=tuple(notes),
+    )
 
 
 def _time_per_token(
     times: Mapping[str, float | None], tokens: int | None, gaps: Json, notes: list[str]
 ) -> tuple[float | None, str]:
-    """The TPOT in ms and the name of its source, (None, "") without any; contradictions are added to ``notes``."""
-    decode, tps, e2el, ttft = times["decode_ms"], times["tps"], times["e2el_ms"], times["ttft_ms"]
+    """The TPOT in ms and the name of its source, (None, "") without any; contradictions are added to ``notes``.
+
+    ``gaps`` are the times between chunks in seconds, None if the file has none.
+    """
+    decode = times["decode_ms"]
+    tps = times["tps"]
+    e2el = times["e2el_ms"]
+    ttft = times["ttft_ms"]
     candidates = [(times["tpot_ms"], "the time per token that the file gives")]  # the most direct first
     if tokens:
         candidates.append((_streamed(gaps, tokens), "the times between the chunks"))
@@ -235,7 +252,8 @@ def _contradictions(tps: float, tokens: int, decode: float | None, e2el: float |
 
 def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float | None]:
     """Drafted and accepted tokens, and the acceptance rate (a fraction); impossible values are noted and dropped."""
-    drafted, accepted = _whole_number(row.get("drafted"), 0), _whole_number(row.get("accepted"), 0)
+    drafted = _whole_number(row.get("drafted"), minimum=0)
+    accepted = _whole_number(row.get("accepted"), minimum=0)
     rate = to_number(row.get("acceptance"))
     if drafted is not None and accepted is not None and accepted > drafted:
         share = f"{100 * accepted / drafted:,.0f} %" if drafted else f"{accepted} tokens of none"
@@ -250,24 +268,34 @@ def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float
 
 
 def _prompt_key(row: Row) -> tuple[str | None, str | None]:
-    """The id of a record's prompt, and the hash of its text; a prompt without a space is taken for an id."""
-    key, prompt, digest = row.get("id"), row.get("prompt"), row.get("prompt_hash")
-    if digest is not None:
-        digest = str(digest)
+    """The id of a record's prompt, and the hash of its text; None for what the record does not have.
+
+    A prompt without a space is taken for an id.
+    """
+    key = row.get("id")
+    prompt = row.get("prompt")
+    prompt_hash = row.get("prompt_hash")
+    if prompt_hash is not None:
+        prompt_hash = str(prompt_hash)
     if isinstance(prompt, str | int) and not isinstance(prompt, bool):
         text = str(prompt).strip()
         if any(letter.isspace() for letter in text):
-            digest = digest or hash_of(text)
+            prompt_hash = prompt_hash or hash_of(text)
         elif key is None:
             key = text
     if key is None or isinstance(key, list | dict):
-        return None, digest
-    return str(key), digest
+        return None, prompt_hash
+    return str(key), prompt_hash
 
 
 def _failure(row: Row, tpot_ms: float | None) -> str:
-    """The reason why a record is no complete answer; '' if it is one."""
-    error, status = row.get("error"), row.get("status")
+    """The reason why a record is no complete answer; '' if it is one.
+
+    Files say it in one of three columns: an error's text, a flag ``ok``, or a status. A record without a speed
+    (``tpot_ms`` None) is no answer either.
+    """
+    error = row.get("error")
+    status = row.get("status")
     if isinstance(error, Mapping):
         error = error.get("message") or error.get("type") or "an error"
     if error and str(error).lower() not in ("false", "0", "none", "nan"):
@@ -280,11 +308,13 @@ def _failure(row: Row, tpot_ms: float | None) -> str:
 
 
 def _positive(value: Json) -> float | None:
+    """``value`` as a number above 0 and below `BEYOND`, otherwise None."""
     number = to_number(value)
     return number if number is not None and 0 < number < BEYOND else None
 
 
 def _whole_number(value: Json, minimum: int = 1) -> int | None:
+    """``value``, rounded, if it is a number from ``minimum`` on and below `BEYOND`, otherwise None."""
     number = to_number(value)
     return round(number) if number is not None and minimum <= number < BEYOND else None
 

@@ -26,7 +26,9 @@ from .columns import ALL_SPEEDS, Answer, answer_of, believable, canonical_name, 
 MOST_BYTES = 512 * 1024 * 1024
 #: The most files in a folder; a folder with more is not the results of one arm.
 MOST_FILES = 200
+#: The endings of the files that are read in a folder.
 _ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")
+#: What an error message says that is needed, and how to get it.
 _NEEDED = (
     "a result of vllm bench serve, SGLang's bench_serving, GuideLLM, AIPerf, llama-bench, llama-benchy or Drafthouse, "
     "answers of llama.cpp's server with timings, or CSV or JSON lines with named columns"
@@ -38,7 +40,7 @@ _DO = "see the columns in docs/judge.md; one record has a speed: tokens and seco
 class Run:
     """One run of one arm at one load. A run of which the file has only a summary has no ``answers``."""
 
-    where: str  # the file's name, for people
+    where: str  # the file's name, and the run's or round's if it has several; for people
     form: str  # the file's format
     load: float | None = None  # in ``unit``; None if unknown
     unit: str = "concurrent requests"
@@ -81,15 +83,17 @@ def read_arm(words: str) -> ArmFiles:
     notes: list[str] = []
     for part in [words] if Path(words).exists() else words.split(","):  # a file's name may contain a comma
         path, chosen = _path_and_arm(part)
-        files, skip_unusable = [path], False
-        if path.is_dir():  # a folder may hold other JSON files too, such as settings
-            files, skip_unusable = _files_of(path), True
-        runs_before, unusable = len(runs), []
+        is_folder = path.is_dir()
+        files = [path]
+        if is_folder:
+            files = _files_of(path)
+        runs_before = len(runs)
+        unusable = []  # names of files of a folder, which may hold other JSON files too, such as settings
         for file in files:
             try:
                 runs += _with_summary(file, _runs_of_file(file, chosen, notes), notes)
             except DrafthouseError as error:
-                if not skip_unusable or error.problems[0].code == "several-arms":
+                if not is_folder or error.problems[0].code == "several-arms":
                     raise  # the user must choose an arm, also of a file in a folder
                 unusable.append(file.name)
         if unusable:
@@ -106,18 +110,20 @@ def read_arm(words: str) -> ArmFiles:
 
 def _with_summary(path: Path, runs: list[Run], notes: list[str]) -> list[Run]:
     """The runs of an AIPerf file with load and figures from the summary file next to it; other runs are unchanged."""
-    summary, requests = path.with_name("profile_export_aiperf.json"), path.with_name("profile_export.jsonl")
+    summary = path.with_name("profile_export_aiperf.json")
+    requests = path.with_name("profile_export.jsonl")
     if not runs or runs[0].form != "AIPerf" or not (summary.is_file() and requests.is_file()):
         return runs
     if path == summary:
         return []  # its runs are those of the requests' file
-    (summed_up,) = _runs_of_file(summary, "", notes)
+    (summed_up,) = _runs_of_file(summary, chosen="", notes=notes)
     return [replace(run, load=summed_up.load, unit=summed_up.unit, figures=summed_up.figures) for run in runs]
 
 
 def _path_and_arm(word: str) -> tuple[Path, str]:
     """The path and the arm's name ('' for none) of ``PATH`` or ``PATH#ARM``."""
-    path, chosen = Path(word), ""
+    path = Path(word)
+    chosen = ""
     if not path.exists() and "#" in word:
         name, _, chosen = word.rpartition("#")
         path = Path(name)
@@ -127,6 +133,7 @@ def _path_and_arm(word: str) -> tuple[Path, str]:
 
 
 def _files_of(folder: Path) -> list[Path]:
+    """The files of a folder that may be results, sorted by path. Raises DrafthouseError for more than `MOST_FILES`."""
     files = []
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in _ENDINGS and path.is_file() and not path.name.startswith("."):
@@ -138,11 +145,15 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _no_result(path: Path, problem: str) -> DrafthouseError:
+    """The error of a file or folder without a usable result."""
     return one_problem("client-result-format", problem, _NEEDED, _DO, str(path))
 
 
 def _runs_of_file(path: Path, chosen: str, notes: list[str]) -> list[Run]:
-    """The runs of one arm in a file. Raises DrafthouseError if it has none, or several arms and none is chosen."""
+    """The runs of one arm in a file. Raises DrafthouseError if it has none, or several arms of which none is chosen.
+
+    ``chosen`` names the arm; "" for a file with one arm. ``notes`` gets what people should know about the file.
+    """
     documents = documents_of(path, notes)
     runs: list[Run] = []
     records: list[Record] = []
@@ -314,6 +325,7 @@ def _drafthouse_runs(path: Path, document: dict[str, Json]) -> list[Run]:
 
 
 def _drafthouse_answer(request: Request) -> Answer:
+    """The answer of a request in a Drafthouse result; group and prompt id identify it in both arms."""
     failed = ""
     if request.get("status") != "ok":
         failed = str(request.get("error") or request.get("status"))

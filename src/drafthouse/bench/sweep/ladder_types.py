@@ -29,24 +29,24 @@ class Spread(TypedDict):
 class StepNumbers(TypedDict):
     """The numbers of a step, explained at `stats.step_numbers`; rates are per second, latencies in ms."""
 
-    duration_s: float
-    short: bool
+    duration_s: float  # of the window of full load, to which the rates refer
+    short: bool  # True if that window was shorter than an answer, and was extended
     num_prompts: int  # ended requests
-    completed: int
-    failed: int
+    completed: int  # of these, the complete answers
+    failed: int  # of these, the others
     tail: int  # complete answers mostly outside the window of full load
-    without_tpot: int
-    mean_output_tokens: float | None
-    output_throughput: float | None
-    per_user_tok_s: float | None
+    without_tpot: int  # complete answers without a TPOT
+    mean_output_tokens: float | None  # per complete answer; None without any
+    output_throughput: float | None  # output tokens of all requests; this and the rates below: None without answers
+    per_user_tok_s: float | None  # output tokens of one request: 1000 / median TPOT
     request_throughput: float | None
-    goodput: float | None
+    goodput: float | None  # requests within all limits; None also without limits
     ttft_ms: Spread
     tpot_ms: Spread
     itl_ms: Spread
     e2el_ms: Spread
-    tpot_by_prompt: dict[str, list[float]]
-    tpot_interval: Interval | None
+    tpot_by_prompt: dict[str, list[float]]  # by prompt id
+    tpot_interval: Interval | None  # of the median TPOT; None without values
 
 
 class StepPlace(TypedDict):
@@ -62,17 +62,17 @@ class LadderStep(StepPlace, StepNumbers, Drafting):
     """One step of a ladder: one arm at one level with one prompt kind in one round."""
 
     status: Literal["ok", "polluted", "broken", "incomplete"]
-    ended_by: str
+    ended_by: str  # why no further request was sent, see `text.ENDED`
     started_unix_s: float
     restarted: bool  # True if the server was restarted after this step
     unfinished: int  # requests that were cancelled
     late_ms: float | None  # p99 of the delay of sending; None for a closed loop
-    foreign: Foreign | None
+    foreign: Foreign | None  # this and the next four: None or [] if they were not read
     power: Power | None
     gpus: list[GpuMeasured]
     machine: Between | None
     counters: CounterPair | None
-    notes: list[str]
+    notes: list[str]  # sentences for people about the step
 
 
 class StepReadings(TypedDict, total=False):
@@ -87,14 +87,14 @@ class StepReadings(TypedDict, total=False):
 class Control(Gain):
     """The baseline compared with itself, its first good round over its second: an estimate of the noise."""
 
-    rounds: list[int]
+    rounds: list[int]  # the two rounds
 
 
 class SettledLevel(TypedDict):
     """The verdict of the experiment's paired rounds on a kind at one level."""
 
     level: float
-    word: str
+    word: str  # the verdict's
     speedup: Gain
 
 
@@ -102,13 +102,13 @@ class LevelVerdict(TypedDict):
     """One level of a crossover. Ratios are speculative over baseline, except ``control``."""
 
     level: float
-    rounds: int
-    throughput_ratio: float | None
-    control: Control | None
+    rounds: int  # with a usable pair of steps
+    throughput_ratio: float | None  # of all output tokens per second; None: not known
+    control: Control | None  # None: the baseline has one good round
     speedup: Gain
-    corrected: Gain
-    word: str
-    settled: NotRequired[SettledLevel]
+    corrected: Gain  # the speed-up with a wider interval, which allows for the number of levels
+    word: str  # pays, costs or unclear
+    settled: NotRequired[SettledLevel]  # the experiment's verdict on this level, which the word follows
 
 
 class LevelChange(TypedDict):
@@ -128,37 +128,37 @@ class MissingLevel(TypedDict):
 class StartsSeen(TypedDict):
     """The standard deviation that server starts alone cause in a ratio, estimated from ``rounds`` rounds."""
 
-    sd: float
+    sd: float  # a fraction
     rounds: int
 
 
 class Crossing(TypedDict):
     """The load levels between which speculation pays; None for an end outside the ladder's levels."""
 
-    pays_until: float | None
-    reaches_top: bool
-    pays_from: float | None
-    interval: list[float | None] | None
-    gaps: list[float]
-    beyond: LevelChange | None
-    at_the_top: NotRequired[LevelChange | None]
+    pays_until: float | None  # None also: speculation pays at no level
+    reaches_top: bool  # True if it pays up to the highest level
+    pays_from: float | None  # None: it pays at the lowest level already, or at none
+    interval: list[float | None] | None  # of pays_until
+    gaps: list[float]  # levels between paying ones that do not pay
+    beyond: LevelChange | None  # the first higher level at which speculation costs
+    at_the_top: NotRequired[LevelChange | None]  # the last one
 
 
 class Crossover(Crossing):
     """The load up to which speculation pays for one prompt kind (`analysis/crossover.py`)."""
 
-    word: str
-    unit: str
-    levels: list[LevelVerdict]
-    planned: int
-    confidence: float
-    threshold: float
-    prompts_needed: int
-    prompts_needed_above: int
+    word: str  # pays, does not pay or cannot say
+    unit: str  # of the levels, in words
+    levels: list[LevelVerdict]  # with a usable pair of steps
+    planned: int  # number of levels, also without a usable pair
+    confidence: float  # of the intervals
+    threshold: float  # the speed-up above which speculation pays
+    prompts_needed: int  # the fewest for a claim
+    prompts_needed_above: int  # the same since rule 2 of the verdict
     starts: StartsSeen
     missing: list[MissingLevel]
-    quoted: NotRequired[float]
-    reasons: NotRequired[list[str]]
+    quoted: NotRequired[float]  # the level that the sentence is about
+    reasons: NotRequired[list[str]]  # why nothing is claimed
     sentence: NotRequired[str]
 
 
@@ -166,16 +166,16 @@ class Ladder(TypedDict):
     """The content of `ladder.json`; ``crossover`` is by prompt kind, None before it is computed."""
 
     schema: str
-    profile: str | None
-    key: str
-    load: str
-    unit: str
+    profile: str | None  # None: measured without a profile
+    key: str  # hash of the settings; a file with another key is not continued
+    load: str  # "closed" or "open", see `level.LoadOptions`
+    unit: str  # of the levels, in words
     levels: list[float]
-    limits: dict[str, float]
-    rounds: int
-    kinds: list[str]
-    seconds: float
-    narrow: float | None
-    notes: list[str]
+    limits: dict[str, float]  # in ms by latency, of a request that counts as goodput
+    rounds: int  # planned
+    kinds: list[str]  # prompt kinds, possibly behind a context
+    seconds: float  # the longest duration of a step
+    narrow: float | None  # the precision that ends a step earlier; None: only the time does
+    notes: list[str]  # sentences for people about the whole ladder
     steps: list[LadderStep]
     crossover: dict[str, Crossover] | None

@@ -35,14 +35,21 @@ IN_A_ROW = 8
 MOST_RUNNING = 1024
 #: Bytes at each end of an answer that are parsed while other requests run.
 PIECE = 4096
-_CHECK_RESAMPLES = 400  # fewer than for the final interval: a check must be fast
-_GAPS_AT_ONCE = 256  # gaps that are drawn in one call of numpy
+# Resamples of the interval in a check; fewer than for the final interval, because a check must be fast.
+_CHECK_RESAMPLES = 400
+# Gaps between requests that are drawn in one call of numpy.
+_GAPS_AT_ONCE = 256
 # The ends of a server-sent event.
 _BLANK_LINES = (b"\n\n", b"\r\n\r\n")
 
-NARROW, TIME, PROMPTS, DIED, FAILED_IN_A_ROW, OVERLOAD, STOPPED = (  # values of ``ended_by``, see `text.ENDED`
-    "narrow", "time", "prompts", "died", "failed", "overload", "stopped",
-)  # fmt: skip
+# The values of ``ended_by``: why no further request was sent. `text.ENDED` has them in words.
+NARROW = "narrow"
+TIME = "time"
+PROMPTS = "prompts"
+DIED = "died"
+FAILED_IN_A_ROW = "failed"
+OVERLOAD = "overload"
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,11 @@ class LoadOptions:
 
     load: str
     level: float
-    prompts: int
-    """The number of distinct prompts. Each must have been sent twice before the step can end as precise enough."""
-    seconds: float
-    narrow: float | None
-    """The step ends when half the TPOT interval's width is this fraction of the median; None: only the time ends it."""
-    drain_s: float = 60.0
-    """The time that running requests have after the end of the step, in seconds; then they are cancelled."""
-    seed: int = 0
+    prompts: int  # number of distinct prompts; each must be answered twice before the step can end as precise enough
+    seconds: float  # the longest time in which requests are started
+    narrow: float | None  # half the TPOT interval's width over the median at which the step ends; None: at no width
+    drain_s: float = 60.0  # that running requests have after the end of the step; then they are cancelled
+    seed: int = 0  # of the random gaps between the requests of an open loop
 
 
 def arrivals(rate: float, seed: int) -> Iterator[float]:
@@ -83,11 +87,16 @@ class LoadRun:
     ) -> None:
         """``on_done`` gets True for each complete answer, False for a failed one. It delays streams if it is slow."""
         self.records: list[Recording] = []
-        self.begun = self.ended = self.lost = 0  # requests: started, ended, and of the ended ones those that failed
+        self.begun = 0  # started requests
+        self.ended = 0  # ended requests
+        self.lost = 0  # of the ended ones, those that failed
         self.began_s = self.full_until_s = time.perf_counter()  # full load ends when no further request may start
         self.ended_by = STOPPED
         self._over = False
-        self._endpoint, self._asks_given, self._options, self._on_done = endpoint, asks, options, on_done
+        self._endpoint = endpoint
+        self._asks_given = asks
+        self._options = options
+        self._on_done = on_done
         self._failed_in_a_row = 0
         self._checked_at = 0  # the number of ended requests at the last check of the precision
         self._narrow_checks = 0  # in a row
@@ -131,6 +140,7 @@ class LoadRun:
                     await loop
 
     async def _send_all(self, session: aiohttp.ClientSession) -> None:
+        """Send the requests in a closed or an open loop, until the step is over and all have ended."""
         options = self._options
         if options.load == CLOSED:
             await closed_loop(session, self._endpoint, self._asks(), int(options.level), self._note_ended, self.is_over)
@@ -139,6 +149,7 @@ class LoadRun:
             await open_loop(session, self._endpoint, self._asks(), gaps, self._note_ended, self.is_over)
 
     def _asks(self) -> Iterator[Ask]:
+        """Yield the requests, counting each as started; the step ends when there are no more."""
         for ask in self._asks_given:
             self.begun += 1
             yield ask
@@ -151,6 +162,7 @@ class LoadRun:
         return self._over
 
     def _end_reason(self) -> str | None:
+        """The first reason to start no further request; None: there is none."""
         if self._failed_in_a_row >= IN_A_ROW:
             return FAILED_IN_A_ROW
         if time.perf_counter() - self.began_s >= self._options.seconds:
@@ -162,10 +174,14 @@ class LoadRun:
         return None
 
     def _end(self, reason: str) -> None:
+        """End the time of full load, unless it has ended: the first reason stays."""
         if not self._over:
-            self._over, self.ended_by, self.full_until_s = True, reason, time.perf_counter()
+            self._over = True
+            self.ended_by = reason
+            self.full_until_s = time.perf_counter()
 
     def _note_ended(self, record: Recording) -> None:
+        """Count a request that ended, and keep its TPOT while the precision is checked."""
         self.records.append(record)
         complete = ended_well(record)
         self.ended += 1
@@ -178,7 +194,7 @@ class LoadRun:
         self._on_done(complete)
 
     async def _check_precision(self) -> None:
-        """Check the interval's width. Two consecutive checks must succeed, because one may do so by chance."""
+        """Count consecutive checks at which the interval is narrow enough; two end the step, one may be by chance."""
         if self._options.narrow is None or self._over or self._checked_at == self.ended:  # nothing new since the last
             return
         self._checked_at = self.ended
@@ -198,7 +214,7 @@ def ended_well(record: Recording) -> bool:
 
 
 def quick_tpot(record: Recording) -> float | None:
-    """TPOT in ms, as `raw_request` computes it, but from only the two ends of a long answer.
+    """TPOT in ms, as `raw_request` computes it, but from only the two ends of a long answer (see `PIECE`).
 
     None if it cannot be read from them; the request then does not count for the end of the step.
     """
@@ -223,7 +239,7 @@ def _both_ends(record: Recording) -> tuple[Answer, Answer]:
     first = _whole_events(bytes(record.body[:PIECE]))
     beginning = read_answer(split_events(first, record.times_s, record.ends))
     start = _after_blank_line(record.body, len(record.body) - PIECE)
-    index = bisect_right(record.ends, start)  # of the first read that reached beyond ``start``
+    index = bisect_right(record.ends, start)  # the index of the first read that reached beyond ``start``
     ends = [end - start for end in itertools.islice(record.ends, index, None)]
     return beginning, read_answer(split_events(bytes(record.body[start:]), record.times_s[index:], ends))
 

@@ -1,4 +1,4 @@
-"""Plan a load sweep (ladder): its steps, their order and their requests. Pure.
+"""Plan a load sweep (ladder): its steps, their order and their requests.
 
 The arms (baseline, speculative) take turns at every level and prompt kind, and alternate in who begins, so that a
 drift of the machine affects both. Levels rise, so that a run that is stopped has the low levels complete.
@@ -66,7 +66,11 @@ def plan_of(
     rounds: Sequence[int],
     timeout_s: float,
 ) -> LadderPlan:
-    """The plan of a resolved experiment's ladder; if it names no kinds, all except the suites and kinds in ``once``."""
+    """The plan of a resolved experiment's ladder.
+
+    If the ladder names no kinds, it has all except those in ``once``: names of suites and of kinds that only the first
+    round of the experiment sends. ``rounds`` are the numbers of those to measure now. ``timeout_s`` limits a request.
+    """
     all_kinds = []
     for suite in suites:
         if suite["name"] not in once:
@@ -150,7 +154,7 @@ def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
     Each round begins at another prompt, so that short steps do not always reach the same prompts. Both arms get
     identical requests.
     """
-    first = (rung.round - 1) * len(asks) // plan.of_rounds
+    first = (rung.round - 1) * len(asks) // plan.of_rounds  # index of the round's first prompt
     prefix = f"{rung.round}.{shown_level(rung.level)}.{plan.kinds.index(rung.kind)}"
     index = 0
     while True:
@@ -165,7 +169,7 @@ def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
 
 
 def numbered(messages: Sequence[Message], number: str) -> list[Message]:
-    """The messages with "[number] " before the first text.
+    """The messages with "[number] " before the first text; unchanged if the first message has no text.
 
     The same prompt is sent many times. With a unique beginning it is in no prefix cache, so TTFT stays that of a new
     prompt, as a user would send it.

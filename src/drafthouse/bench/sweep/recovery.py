@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 #: The longest wait for a server that somebody else runs to answer again, in seconds.
 AWAY_S = 120.0
+#: The interval at which such a server is asked whether it answers, in seconds.
 _ASK_EVERY_S = 1.0
+#: The timeout of that request, in seconds.
 _ANSWER_S = 5.0
 
 
@@ -34,7 +36,9 @@ class RuntimeWatch:
     """Watches servers that Drafthouse started, one for each arm (baseline, speculative)."""
 
     def __init__(self, runtime: Runtime, engine: ResolvedEngine, endpoints: Sequence[Endpoint]) -> None:
-        self._runtime, self._engine = runtime, engine
+        """Remember the servers' present starts and the kernel's counts of kills, to notice new ones."""
+        self._runtime = runtime
+        self._engine = engine
         self._endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
         self._states = {endpoint.arm: runtime.state(endpoint.arm) for endpoint in endpoints}
         self._kills = {arm: read_kills(state.pid) for arm, state in self._states.items()}
@@ -54,7 +58,9 @@ class RuntimeWatch:
         return await asyncio.to_thread(self._bring_back, arm)
 
     def _bring_back(self, arm: str) -> str:
-        endpoint, engine = self._endpoints[arm], self._engine
+        """What `bring_back` does, in a thread of its own because it waits."""
+        endpoint = self._endpoints[arm]
+        engine = self._engine
         self._runtime.start(arm)
         seconds = wait_until_ready(
             self._runtime,
@@ -67,7 +73,8 @@ class RuntimeWatch:
             progress=lambda event: None,
         )
         state = self._runtime.state(arm)
-        self._states[arm], self._kills[arm] = state, read_kills(state.pid)
+        self._states[arm] = state
+        self._kills[arm] = read_kills(state.pid)
         return f"the engine was restarted and was ready after {seconds:.0f} s"
 
 

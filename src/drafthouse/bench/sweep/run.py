@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 #: Interval of progress events, in seconds.
 HEARTBEAT_S = 1.0
-#: A runtime may report a dead engine as running for a moment: the number of checks, and their interval in seconds.
-ASK_AGAIN, ASK_AGAIN_S = 8, 0.25
+#: The number of checks whether an engine died: a runtime may report a dead one as running for a moment.
+ASK_AGAIN = 8
+#: The interval of these checks, in seconds.
+ASK_AGAIN_S = 0.25
 #: Warm-up requests before an open loop, whose level (requests per second) gives no number of concurrent requests.
 _WARMUPS_OPEN = 4
 
@@ -73,7 +75,7 @@ class StepReader(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """The server's counters, the machine's state and its clocks at one moment."""
+    """The surroundings of a step at one moment: the server's counters, the machine's state and its clocks."""
 
     counters: Snapshot
     machine: MachineState
@@ -117,19 +119,25 @@ class _Ladder:
         on_step: Callable[[LadderStep], None],
     ) -> None:
         self.endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
-        self.asks, self.plan, self.file = asks, plan, file
-        self.watch, self.readers = watch, readers
-        self.on_progress, self.on_step = on_progress, on_step
+        self.asks = asks  # by prompt kind
+        self.plan = plan
+        self.file = file
+        self.watch = watch
+        self.readers = readers
+        self.on_progress = on_progress
+        self.on_step = on_step
         self.warmed: set[tuple[str, float]] = set()  # arm and level
-        self.restarted: set[str] = set()  # arms, as the next one
-        self.given_up: set[str] = set()
+        self.restarted: set[str] = set()  # arms whose server was restarted in this run
+        self.given_up: set[str] = set()  # arms that are not measured any more
         self.planned = [rung for rung in rungs(plan, list(self.endpoints)) if not file.has(rung)]
-        self.done = 0
-        self.step_times_s: list[float] = []
-        self.text, self.began_s = "", time.perf_counter()
-        self.ended_well = 0
+        self.done = 0  # steps
+        self.step_times_s: list[float] = []  # of the measured steps, with their warm-up
+        self.text = ""
+        self.began_s = time.perf_counter()  # of the current step, as the next one
+        self.ended_well = 0  # complete answers
 
     async def measure(self) -> None:
+        """Measure the planned steps in their order, without those of an arm that was given up."""
         if not self.planned:
             return
         ca_pem = next(iter(self.endpoints.values())).ca_pem
@@ -147,7 +155,8 @@ class _Ladder:
 
     async def measure_rung(self, session: aiohttp.ClientSession, rung: Rung) -> None:
         """Measure one step and store it; restart the arm if its engine died."""
-        self.began_s, self.ended_well = time.perf_counter(), 0
+        self.began_s = time.perf_counter()
+        self.ended_well = 0
         self.show(f"{rung.name}: warm-up")
         endpoint = self.endpoints[rung.arm]
         run = LoadRun(endpoint, endless(self.asks[rung.kind], self.plan, rung), self.load_of(rung), self.note_ended)
@@ -187,6 +196,7 @@ class _Ladder:
         self.step_times_s.append(time.perf_counter() - self.began_s)
 
     def load_of(self, rung: Rung) -> LoadOptions:
+        """The load level of a step."""
         return LoadOptions(
             load=self.plan.load,
             level=rung.level,
@@ -270,6 +280,7 @@ class _Ladder:
         return step
 
     def store(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:
+        """Store a step; ``requests`` None keeps those that were stored with it before."""
         self.file.add(step, requests)
         if step["arm"] not in self.given_up:
             # The arm is measured again, so an earlier run's note that it was given up is no longer true.
@@ -279,13 +290,13 @@ class _Ladder:
     # --- an engine that dies ----------------------------------------------------------------------
 
     async def note_death(self, step: LadderStep, rung: Rung, run: LoadRun) -> None:
-        """Mark the step as broken if its engine died during it."""
+        """Mark the step as broken if its engine died during it; an engine without a failed request has not died."""
         if run.ended_by == FAILED_IN_A_ROW:
             checks = ASK_AGAIN
         elif run.lost:
             checks = 1  # an engine that stayed dead would have failed `IN_A_ROW` requests
         else:
-            return  # without a failed request it has not died
+            return
         for attempt in range(checks):
             if attempt:
                 await asyncio.sleep(ASK_AGAIN_S)
@@ -315,15 +326,18 @@ class _Ladder:
         self.store(step)
 
     def give_up(self, rung: Rung, why: str) -> None:
+        """Measure no further step of an arm, and say so in the ladder's notes."""
         self.given_up.add(rung.arm)
         self.file.note(f"{rung.arm}: the steps after '{rung.name}' were not measured: {why}")
 
     # --- progress events --------------------------------------------------------------------------
 
     def note_ended(self, complete: bool) -> None:
+        """Count a request of the current step that ended."""
         self.ended_well += complete
 
     def show(self, text: str) -> None:
+        """Send a progress event with the text, and the number of complete answers once there are any."""
         self.text = text
         if self.ended_well:
             text += f": {self.ended_well} requests"
@@ -346,6 +360,7 @@ class _Ladder:
         return round(current_s + each_s * max(0, len(self.planned) - self.done - 1), 1)
 
     async def heartbeat(self) -> None:
+        """Repeat the last progress event every `HEARTBEAT_S` until it is cancelled."""
         with contextlib.suppress(asyncio.CancelledError):
             while True:
                 await asyncio.sleep(HEARTBEAT_S)

@@ -1,4 +1,4 @@
-"""Compute the numbers of one step of a load sweep (ladder) from its requests. Pure.
+"""Compute the numbers of one step of a load sweep (ladder) from its requests.
 
 A step has a window of full load: from its beginning until the last request starts. After it fewer and fewer
 streams are busy, and each is faster than at the step's load level. Rates count only what happened in the window;
@@ -57,7 +57,8 @@ def noise_interval(
     if freedom < LEAST_FREEDOM or all_values.min() <= 0:  # the logarithm below needs values above 0
         over_all = bootstrap_median(all_values.tolist(), resamples=resamples, seed=seed)
         return {"median": over_all.median, "low": over_all.low, "high": over_all.high, "n": values_count}
-    means, residuals = [], []  # of the logarithms, by prompt
+    means = []  # of the logarithms, by prompt
+    residuals = []  # of the logarithms, by prompt with several values
     for group in groups:
         logarithms = np.log(group)
         mean = float(np.mean(logarithms))
@@ -95,6 +96,7 @@ def inside(start: float, end: float, window: tuple[float, float]) -> float:
 
 
 def _end_s(request: Request) -> float:
+    """The time of a complete answer's last token, in seconds since the beginning of the step."""
     return request["started_s"] + (request["e2el_ms"] or 0.0) / 1000
 
 
@@ -168,22 +170,23 @@ def _extend(window: tuple[float, float], complete: Sequence[Request], streams: i
 
 @dataclass(frozen=True)
 class _UnderLoad:
-    """The parts of the complete answers inside the window: tokens, requests, requests that met every limit.
-
-    ``steady`` are the requests with at least `SHARE` of their tokens in it.
-    """
+    """The parts of the complete answers inside the window. Numbers are fractional: a request counts with its part."""
 
     output_tokens: float
     requests: float
-    good_requests: float
-    steady: list[Request]
+    good_requests: float  # those that met every limit
+    steady: list[Request]  # those with at least `SHARE` of their tokens in the window
 
 
 def _under_load(complete: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float]) -> _UnderLoad:
     """The parts of complete answers inside the window, each request counted with its fraction of time inside."""
-    tokens, request_shares, good_shares, steady = [], [], [], []
+    tokens = []
+    request_shares = []
+    good_shares = []  # of those that met every limit
+    steady = []
     for request in complete:
-        start_s, end_s = request["started_s"], _end_s(request)
+        start_s = request["started_s"]
+        end_s = _end_s(request)
         token_share = inside(start_s + (request["ttft_ms"] or 0.0) / 1000, end_s, window)
         tokens.append((request["output_tokens"] or 0) * token_share)
         if token_share >= SHARE:
@@ -192,7 +195,12 @@ def _under_load(complete: Sequence[Request], window: tuple[float, float], limits
         request_shares.append(request_share)
         if meets_limits(request, limits):
             good_shares.append(request_share)
-    return _UnderLoad(math.fsum(tokens), math.fsum(request_shares), math.fsum(good_shares), steady)
+    return _UnderLoad(
+        output_tokens=math.fsum(tokens),
+        requests=math.fsum(request_shares),
+        good_requests=math.fsum(good_shares),
+        steady=steady,
+    )
 
 
 def _tpot_by_prompt(requests: Sequence[Request]) -> dict[str, list[float]]:
@@ -211,7 +219,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def meets_limits(request: Request, limits: Mapping[str, float]) -> bool:
-    """True if a complete answer met every limit (ms). One without a TPOT cannot exceed the limit on it."""
+    """True if a complete answer met every limit (ms). An answer without a TPOT cannot exceed the limit on TPOT."""
     for latency, limit in (
         (request["ttft_ms"], limits.get("ttft_ms")),
         (request["tpot_ms"], limits.get("tpot_ms")),

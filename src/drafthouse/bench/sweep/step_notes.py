@@ -1,4 +1,4 @@
-"""Notes for people about a step of a load sweep, and the merging of readings taken during it. Pure."""
+"""Notes (sentences for people) about a step of a load sweep, and the merging of readings taken during it."""
 
 from __future__ import annotations
 

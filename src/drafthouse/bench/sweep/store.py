@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import Request
     from drafthouse.bench.sweep.ladder_types import Ladder, LadderStep, StepPlace
 
+# The statuses of a step.
 OK: Final = "ok"
-POLLUTED: Final = "polluted"
-BROKEN: Final = "broken"
-INCOMPLETE: Final = "incomplete"
+POLLUTED: Final = "polluted"  # by other clients, or by a machine that stood still
+BROKEN: Final = "broken"  # the engine died or kept failing
+INCOMPLETE: Final = "incomplete"  # stopped before its end
 #: Statuses that are measured again on request. Incomplete steps are always measured again, all others are kept.
 BAD = (POLLUTED, BROKEN)
 
+#: What is needed and what to do, for the errors of a file that is no ladder.
 _NEEDED = f"a ladder ({SCHEMA}), or no file", "name another file, or remove this one"
+#: The keys of a request that its file does not have.
 _NOT_KEPT = ("text", "reasoning_text")
 
 
@@ -66,7 +69,10 @@ class LadderFile:
         return rung not in self._again and any(_is_step_of(step, rung) for step in self.data["steps"])
 
     def add(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:
-        """Store a step, replacing an earlier measurement of it, and its requests."""
+        """Store a step, replacing an earlier measurement of it, and its requests.
+
+        ``requests`` None leaves the stored requests as they are, for a step that was only amended.
+        """
         rung = _rung_of(step)
         if requests is not None:
             self._keep_requests(rung, requests)
@@ -91,6 +97,7 @@ class LadderFile:
         write_whole(self.path, json.dumps(self.data, indent=1) + "\n")
 
     def _keep_requests(self, rung: Rung, requests: Sequence[Request]) -> None:
+        """Write the file of a step's requests, without their texts. Raises DrafthouseError."""
         path = requests_file(self.path, rung)
         lines = []
         for request in requests:

@@ -1,4 +1,4 @@
-"""Format a load sweep (ladder) as text: a log line per step, the final table, the live view of a terminal. Pure."""
+"""Format a load sweep (ladder) as text: a log line per step, the final table, the live view of a terminal."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NOTHING = "-"
 
 
 def step_line(step: LadderStep, load: str) -> str:
-    """A step as one line for a log."""
-    where = ", ".join(
+    """A step as one line for a log; ``load`` is "closed" or "open", which says what its level is."""
+    place = ", ".join(
         [
             f"{shown_level(step['level'])} {UNITS[load]}",
             printable(step["kind"]),
@@ -47,7 +47,7 @@ def step_line(step: LadderStep, load: str) -> str:
         f"{step['completed']} of {step['num_prompts']} requests in {step['duration_s']:.0f} s",
         _ended(step),
     ]
-    return f"{where}: {', '.join(numbers)}"
+    return f"{place}: {', '.join(numbers)}"
 
 
 def ladder_lines(ladder: Ladder) -> list[str]:
@@ -125,6 +125,7 @@ def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:
 
 
 def _legend(ladder: Ladder) -> list[str]:
+    """The meaning of the table's columns."""
     goodput = ""
     if ladder["limits"]:
         limits = [
@@ -138,6 +139,7 @@ def _legend(ladder: Ladder) -> list[str]:
 
 
 def _ended(step: LadderStep) -> str:
+    """What ended a step, in words; the status of a polluted one stands before it."""
     words = ENDED.get(step["ended_by"], str(step["ended_by"]))
     if step["status"] not in (BROKEN, INCOMPLETE, OK):
         return f"{step['status']} ({words})"
@@ -147,6 +149,7 @@ def _ended(step: LadderStep) -> str:
 
 
 def _give_or_take(interval: Interval | None) -> str:
+    """Half of an interval's width in percent of its median; "" without an interval."""
     if not interval or not interval["median"]:
         return ""
     return f"{50 * (interval['high'] - interval['low']) / interval['median']:.1f} %"
@@ -159,6 +162,7 @@ def _figure(value: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
+    """A share that is in percent already, as text."""
     return _NOTHING if value is None else f"{value:.1f} %"
 
 

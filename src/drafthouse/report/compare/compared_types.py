@@ -17,34 +17,33 @@ class Differing(TypedDict):
 
 
 class Side(TypedDict):
-    """A report of the comparison, and its verdict."""
+    """A report of the comparison, and its verdict; None for what an old report does not have."""
 
-    label: str
+    label: str  # profile, host and time
     folder: str
     date: str | None
-    word: str | None
-    #: True if an earlier version of the rule gave the word; such a word is shown but not compared.
-    earlier_rule: bool
+    word: str | None  # the verdict's
+    earlier_rule: bool  # True if an earlier version of the rule gave the word, which is then shown but not compared
     sentence: str | None
     speedup: Gain | None
-    control: Gain | None
+    control: Gain | None  # the baseline against itself
 
 
 MeasureName = Literal["tpot_ms", "ttft_ms"]
 
 
 class MeasureRow(TypedDict):
-    """A measure of an arm on a kind of prompt: medians in ms, and ``change``, A's time over B's."""
+    """A measure of an arm on a kind of prompt, in both reports."""
 
     arm: Arm
     kind: str
-    declared: bool
+    declared: bool  # True if the verdict covers the kind
     measure: MeasureName
     unit: str
-    a: float
+    a: float  # median, as the next one
     b: float
-    change: Gain
-    word: str
+    change: Gain  # A's time over B's: above 1 B is faster
+    word: str  # what the change means, see the words of `diff.py`
 
 
 class SpeedupRow(TypedDict):
@@ -68,7 +67,7 @@ class ComparedKind(TypedDict):
     kind: str
     a: LoadKind
     b: LoadKind
-    levels: list[float]
+    levels: list[float]  # ascending, in the unit of the load sweep
 
 
 class ComparedLevel(TypedDict):
@@ -117,8 +116,8 @@ class Facts(TypedDict):
     marks: list[str]  # what weakens the comparison
     rows: list[MeasureRow]
     speedups: list[SpeedupRow]
-    acceptance: Numbers
-    load: ComparedLoad | None
+    acceptance: Numbers  # rates, as fractions
+    load: ComparedLoad | None  # None: a report has no load sweep
     gates: list[ComparedGate]
     cost: list[ComparedCost]
     threshold: float | None  # a fraction; None: do not look for regressions

@@ -17,8 +17,11 @@ from ...report.archive import Kept
 from ...report.report_types import ARMS, KeptProfile
 from .compared_types import Differing
 
-TOKENS_APART = 2  # engines count the same text slightly differently (a start token, the end of a template)
-MOST_SHOWN = 5  # most names of prompts in a sentence
+#: The largest difference of two counts of the same prompt's tokens: engines may count a start token or the end of a
+#: template or not.
+TOKENS_APART = 2
+#: The most names of prompts in a sentence.
+MOST_SHOWN = 5
 # Possible causes of a change, each with the facts that show it.
 _MOVED = {
     "the box": {"box", "CPU", "GPU"},
@@ -39,8 +42,11 @@ def subjects(kept_a: Kept, kept_b: Kept) -> list[Differing]:
 
 def _comparable_facts(kept: Kept) -> dict[str, str | int | None]:
     """The facts of a report that may differ in a comparison, by name; all reports have the same names."""
-    resolved, result = kept.resolved, kept.results["speculative"]
-    engine, method, draft = result.get("engine") or {}, resolved.get("method"), resolved.get("draft")
+    resolved = kept.resolved
+    result = kept.results["speculative"]
+    engine = result.get("engine") or {}
+    method = resolved.get("method")
+    draft = resolved.get("draft")
     method_id = method.get("id") if method else None
     draft_tokens = method.get("num_speculative_tokens") if method else None
     return {
@@ -83,6 +89,7 @@ def _flags(resolved: KeptProfile) -> dict[str, str | None]:
 
 
 def _flag_text(flags: Sequence[Flag] | None) -> str | None:
+    """Flags as text; None if there are none."""
     if not flags:
         return None
     return " ".join(str(word) for flag in flags for word in flag)
@@ -103,6 +110,7 @@ def differences(kept_a: Kept, kept_b: Kept) -> tuple[list[str], list[str]]:
 
 
 def _invalid(kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    """Yield a sentence for each report whose verdict is invalid."""
     for name, kept in (("A", kept_a), ("B", kept_b)):
         verdict = kept.report["verdict"]
         if verdict["word"] == INVALID:
@@ -163,9 +171,14 @@ def _reasons(result: ArmResult) -> bool | None:
 
 
 def _prompts(arm: str, result_a: ArmResult, result_b: ArmResult) -> tuple[list[str], list[str]]:
-    """Compare the input tokens of an arm's prompts; returns what forbids and what weakens the comparison."""
+    """Sentences on an arm's prompts: what forbids the comparison, and what weakens it.
+
+    Prompts are compared by the input tokens that the servers counted.
+    """
     tokens_a, tokens_b = _tokens(result_a), _tokens(result_b)
-    common, apart, close = 0, [], []
+    common = 0  # prompts in both
+    apart = []  # ids of those whose counts differ by more than `TOKENS_APART`
+    close = []  # ids of those whose counts differ by less
     for prompt, tokens in tokens_a.items():
         if prompt not in tokens_b:
             continue
@@ -177,7 +190,8 @@ def _prompts(arm: str, result_a: ArmResult, result_b: ArmResult) -> tuple[list[s
             close.append(str(prompt[1]))
     if not common:
         return [f"{arm}: no prompt was sent in both"], []
-    obstacles, marks = [], []
+    obstacles = []
+    marks = []
     if common < max(len(tokens_a), len(tokens_b)):
         shares = f"{count(common, 'prompt')} in both, of {len(tokens_a)} in A and {len(tokens_b)} in B"
         marks.append(f"{arm}: {shares}: only these compare")
@@ -200,7 +214,7 @@ def _tokens(result: ArmResult) -> dict[Prompt, int]:
 
 
 def _edited_prompts(kept_a: Kept, kept_b: Kept) -> tuple[list[str], list[str]]:
-    """Compare the prompts' hashes; returns what forbids the comparison (edited prompts) and what weakens it."""
+    """Sentences on the prompts' hashes: what forbids the comparison (edited prompts), and what weakens it."""
     hashes_a, hashes_b = kept_a.resolved.get("prompts"), kept_b.resolved.get("prompts")
     if not hashes_a or not hashes_b:
         key_a, key_b = kept_a.report.get("key"), kept_b.report.get("key")

@@ -40,8 +40,13 @@ from .compared_types import (
 from .conditions import differences, subjects
 
 SCHEMA = "drafthouse.comparison/1"
-FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
-TITLES: Mapping[MeasureName, str] = {"tpot_ms": "TPOT", "ttft_ms": "TTFT"}  # both are in ms
+# The words of a change, see `_word`.
+FASTER = "faster"
+SLOWER = "slower"
+SAME = "no clear difference"
+TOO_FEW = "too few prompts"
+#: The names of the measures, all in ms.
+TITLES: Mapping[MeasureName, str] = {"tpot_ms": "TPOT", "ttft_ms": "TTFT"}
 
 
 def compare(kept_a: Kept, kept_b: Kept, threshold: float | None = None) -> Comparison:
@@ -90,6 +95,7 @@ def _sides(kept_a: Kept, kept_b: Kept) -> tuple[tuple[Literal["a"], Kept], tuple
 
 
 def _side(kept: Kept) -> Side:
+    """A report's part of the comparison; a sentence by an earlier rule is marked as such."""
     verdict = kept.report["verdict"]
     earlier = verdict.get("rule") != RULE
     sentence = verdict.get("sentence")
@@ -164,7 +170,10 @@ def _declared(kept: Kept) -> list[str]:
 
 
 def _word(low: float, high: float, reach: float) -> str:
-    """The word for a change with this interval; ``reach`` is the confidence that the interval really has."""
+    """The word for a change with this interval, of A's time over B's: above 1 B is faster.
+
+    ``reach`` is the confidence that the interval really has; below `CONFIDENCE` there is no word but `TOO_FEW`.
+    """
     if reach < CONFIDENCE:
         return TOO_FEW
     if low > 1.0:
@@ -197,6 +206,7 @@ def _speedups(kept_a: Kept, kept_b: Kept) -> list[SpeedupRow]:
 
 
 def _acceptance(kept: Kept) -> float | None:
+    """The acceptance rate of a report, a fraction; None if it is unknown."""
     acceptance = kept.report.get("acceptance") or {}
     overall = acceptance.get("overall")
     return overall.get("rate") if overall else None
@@ -212,12 +222,19 @@ def _load(kept_a: Kept, kept_b: Kept) -> ComparedLoad | None:
     # By kind, the levels with a speed-up in both reports: only these can show that it pays less far.
     shared_levels: dict[str, list[float]] = defaultdict(list)
     for a in load_a["rows"]:
-        kind, level = a["kind"], a["level"]
+        kind = a["kind"]
+        level = a["level"]
         b = rows_b.get((kind, level))
         if b is None:
             continue
-        baseline, speculative = _speeds(a, b, "baseline"), _speeds(a, b, "speculative")
-        rows.append({"kind": kind, "level": level, "baseline": baseline, "speculative": speculative})
+        rows.append(
+            {
+                "kind": kind,
+                "level": level,
+                "baseline": _speeds(a, b, "baseline"),
+                "speculative": _speeds(a, b, "speculative"),
+            }
+        )
         if a.get("speedup") and b.get("speedup"):
             shared_levels[kind].append(level)
     kinds_b = {kind["kind"]: kind for kind in load_b["kinds"]}
@@ -285,7 +302,10 @@ def _known_costs(kept: Kept) -> dict[str, CostRow]:
 
 
 def _regressions(facts: Facts, judged: Sequence[MeasureRow], kept_a: Kept, kept_b: Kept, threshold: float) -> list[str]:
-    """Sentences on what is clearly worse in B: times longer by more than ``threshold``, the verdict, gates, loads."""
+    """Sentences on what is clearly worse in B: times longer by more than ``threshold``, the verdict, gates, loads.
+
+    ``judged`` are the rows of kinds that a verdict covers; ``threshold`` is a fraction.
+    """
     lines = []
     for row in judged:
         change = row["change"]
@@ -312,13 +332,15 @@ def _pays_less_far(kind: ComparedKind, unit: str) -> Iterator[str]:
     bounds_a, bounds_b = _bounds(kind["a"], kind["levels"]), _bounds(kind["b"], kind["levels"])
     if bounds_a is None or bounds_b is None:
         return
-    claim = f"{kind['kind']}: speculation paid until {load_text(bounds_a[0])} {unit} or more"
+    lower_a, _upper_a = bounds_a
+    _lower_b, upper_b = bounds_b
+    claim = f"{kind['kind']}: speculation paid until {load_text(lower_a)} {unit} or more"
     if kind["b"]["word"] == DOES_NOT_PAY:
         # B's word covers the levels of B only, so one of them must be a load at which A surely pays.
-        if min(kind["levels"]) <= bounds_a[0]:
+        if min(kind["levels"]) <= lower_a:
             yield f"{claim}, and now pays at no level"
-    elif bounds_b[1] < bounds_a[0]:
-        yield f"{claim}, and now pays until {load_text(bounds_b[1])} or fewer"
+    elif upper_b < lower_a:
+        yield f"{claim}, and now pays until {load_text(upper_b)} or fewer"
 
 
 def _bounds(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
@@ -358,8 +380,8 @@ def _unjudged(facts: Facts, judged: Sequence[MeasureRow], kept_a: Kept, kept_b: 
     sentences += _missing_measures(judged, kept_a, kept_b)
     for gate in facts["gates"]:
         if gate["a"] == PASSED and gate["b"] in (None, NOT_MEASURED):
-            where = "measured in" if gate["b"] else "in"
-            sentences.append(f"the gate {gate['title']}: it passed in A and is not {where} B")
+            missing = "not measured in" if gate["b"] else "not in"
+            sentences.append(f"the gate {gate['title']}: it passed in A and is {missing} B")
     if same_rule:
         sentences += _unjudged_loads(facts, kept_a, kept_b)
     return sentences
@@ -380,7 +402,8 @@ def _missing_measures(judged: Sequence[MeasureRow], kept_a: Kept, kept_b: Kept) 
 
 def _unjudged_loads(facts: Facts, kept_a: Kept, kept_b: Kept) -> Iterator[str]:
     """Yield a sentence for each kind that pays under load in A and that B's load sweep does not judge."""
-    load_a, load = kept_a.report.get("load"), facts["load"]
+    load_a = kept_a.report.get("load")
+    load = facts["load"]  # None: B has no load sweep
     if not load_a:
         return
     paying_kinds = [kind for kind in load_a.get("kinds") or [] if kind.get("word") == PAYS]
@@ -395,7 +418,8 @@ def _unjudged_loads(facts: Facts, kept_a: Kept, kept_b: Kept) -> Iterator[str]:
         if name not in common:
             yield f"{name} under load: it pays in A and is not in B's ladder"
             continue
-        kind_b, levels = common[name]["b"], common[name]["levels"]
+        kind_b = common[name]["b"]
+        levels = common[name]["levels"]
         if _bounds(kind_b, levels) is None:
             yield f"{name} under load: it pays in A, and B cannot say"
         elif kind_b["word"] == DOES_NOT_PAY and not kind["reaches_top"] and min(levels) > (kind["pays_until"] or 0.0):

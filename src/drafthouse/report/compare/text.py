@@ -12,6 +12,7 @@ from ...report.report_types import ARMS
 from .compared_types import ComparedCost, ComparedGate, ComparedLevel, Comparison, Differing, Numbers
 from .diff import TITLES
 
+#: The cells of a table, by row.
 Rows = list[list[str]]
 
 
@@ -90,6 +91,7 @@ def _tables(result: Comparison) -> list[tuple[str, list[str], Rows]]:
 
 
 def _fact_row(name: str, sides: Differing | ComparedGate) -> list[str]:
+    """A row with a name and its value in A and in B."""
     return [name, _text(sides["a"]), _text(sides["b"])]
 
 
@@ -113,6 +115,7 @@ def _speedup_rows(result: Comparison) -> Rows:
 
 
 def _numbers(row: ComparedLevel | ComparedCost) -> list[str]:
+    """The cells of both arms, each in A and in B."""
     numbers = []
     for arm in ARMS:
         numbers += [number(row[arm]["a"]), number(row[arm]["b"])]
@@ -120,6 +123,7 @@ def _numbers(row: ComparedLevel | ComparedCost) -> list[str]:
 
 
 def _ratio(sides: Numbers) -> str:
+    """B's number over A's as text; a dash if it does not exist."""
     if not sides["a"] or sides["b"] is None:
         return NOTHING
     return times(sides["b"] / sides["a"])

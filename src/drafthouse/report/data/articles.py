@@ -20,14 +20,15 @@ ARTICLES_NOTE = (
 
 
 def _answer_wait_s(request: Request) -> float | None:
-    """The time in s to the first token of the answer, after any reasoning."""
+    """The time in s to the first token of the answer, after any reasoning; None if it is unknown."""
     wait_ms = field("ttfat_ms")(request)
     return wait_ms / 1000.0 if wait_ms else None
 
 
 def _prompt_speed(request: Request) -> float | None:
-    """Prompt tokens per second of the time until the answer begins."""
-    wait_s, tokens = _answer_wait_s(request), request.get("input_tokens")
+    """Prompt tokens per second of the time until the answer begins; None if either is unknown."""
+    wait_s = _answer_wait_s(request)
+    tokens = request.get("input_tokens")
     if not wait_s or not tokens:
         return None
     return float(tokens) / wait_s
@@ -67,7 +68,8 @@ def articles_table(results: Mapping[str, ArmResult]) -> Articles:
     suite_answers = {arm: [r for r in answers if r.get("suite") == "articles"] for arm, answers in chosen.items()}
     suite = None
     if all(suite_answers.values()):
-        suite, chosen = "articles", suite_answers
+        suite = "articles"
+        chosen = suite_answers
     rows: list[ArticleRow] = []
     for metric, unit, larger, measure, note in ARTICLES_ROWS:
         normal = _median(chosen["baseline"], measure)

@@ -45,8 +45,10 @@ from .published import published_beside, published_warnings, usual_causes
 from .setup import commands, engine_changes, machine_table, setup, versions
 
 SCHEMA: Final = "drafthouse.report/1"
-_TEMPORARY_KEYS = ("box", "lease", "suites", "suites_file", "extras", "overrides")  # not kept in a report
+#: The keys of a resolved profile that a report does not keep, see `lasting`.
+_TEMPORARY_KEYS = ("box", "lease", "suites", "suites_file", "extras", "overrides")
 
+#: The acceptance of a group that has none.
 NO_ACCEPTANCE: Acceptance = {
     "rate": None,
     "length": None,
@@ -132,7 +134,10 @@ def build_report(
 
 
 def _load_and_contexts(ladder: Ladder | None, judged: Judgement) -> tuple[Load | None, Load | None]:
-    """The ladder over load, and over context; without claims if the speculative arm's output is wrong."""
+    """The report's parts on the ladder over load, and on the one over context; None for one that was not measured.
+
+    They make no claims if the speculative arm's output is wrong.
+    """
     load = load_of(with_settled_levels(ladder, judged), judged["scope"]["kinds"])
     contexts = load_of(over_contexts(ladder), judged["scope"]["kinds"])
     if judged.get("wrong_output"):
@@ -147,7 +152,10 @@ def _marks(resolved: KeptProfile) -> dict[str, str]:
 
 
 def exit_code_of(report: Report) -> int:
-    """The exit code of a program that shows the report, from the verdict's word and the warnings."""
+    """The exit code of a program that shows the report.
+
+    It is FAILED for an invalid verdict, CANNOT_SAY for that word, otherwise WARNED with warnings and DONE without.
+    """
     word = report["verdict"]["word"]
     if word == INVALID:
         return exit_codes.FAILED
@@ -200,6 +208,7 @@ def failures(results: Mapping[str, ArmResult]) -> list[Failure]:
 
 
 def _failed_request(request: Request) -> FailedRequest:
+    """The part of a request without a complete answer that a report keeps; its texts may be private."""
     return {
         "prompt_id": request.get("prompt_id"),
         "round": request.get("round"),
@@ -295,6 +304,7 @@ def acceptance(speculative: ArmResult) -> AcceptanceBySource:
 
 
 def _totals(result: ArmResult) -> Totals:
+    """The totals of an arm; None for those that an old result does not have."""
     return {
         "requests": len(requests_of(result)),
         "duration": result.get("duration"),
@@ -320,7 +330,10 @@ def not_measured(
     load: Load | None = None,
     cost: Cost | None = None,
 ) -> list[str]:
-    """Sentences on what the report does not show although a reader may expect it."""
+    """Sentences on what the report does not show although a reader may expect it.
+
+    ``load`` is the report's part on the load sweep and ``cost`` its part on the cost; None: not measured.
+    """
     speculative = results["speculative"]
     if load:
         sentences = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]

@@ -14,7 +14,7 @@ from ...bench.samples import requests_of
 from ...bench.usage_check import contradictions
 from ..report_types import ARMS, Cost, GateRow, KeptProfile, OtherToolRow, OtherTools
 
-# Sentences under the heading "Not measured" for gates that were not measured.
+# By gate, the sentence under the heading "Not measured" if it was not measured.
 NOT_TRIED = {
     "outputs": "Whether the outputs of both arms are equal, token by token.",
     "scores": "Whether the baseline would have given the speculative arm's answers: it scored none.",
@@ -45,9 +45,11 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
     """A sentence for each gate that was not measured; for all gates if the result has none."""
-    repeat_sentences, sentences = [], dict(NOT_TRIED)  # of the latter only those of unmeasured gates stay
+    repeat_sentences = []  # of gates on repeated prompts
+    sentences = dict(NOT_TRIED)  # by gate; the loop removes those of measured gates
     for gate in verdict.get("gates") or []:
-        name, sentence = gate["name"], f"{gate['title']}: {gate['said']}."
+        name = gate["name"]
+        sentence = f"{gate['title']}: {gate['said']}."
         if gate["word"] != NOT_MEASURED:
             sentences.pop(name, None)
         # Gates on repeated prompts exist only in experiments that repeat prompts.
@@ -63,9 +65,10 @@ def gates_not_measured(verdict: Judgement) -> list[str]:
 
 
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
-    """Cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None if nothing is known.
+    """Cost and limits of both arms: ``arms`` as computed, ``rows`` as shown, ``why`` some figures are missing.
 
-    ``saving`` is what speculation saves at the site's price, per byte of text if the token counts are in doubt.
+    ``saving`` is what speculation saves at the site's price, per byte of text if the token counts are in doubt. The
+    result is None if no figure is known and there is no reason either.
 
     Energy is in joules, money in the currency of the site's price, memory in bytes, shares are fractions.
     """
@@ -86,7 +89,8 @@ def cost_not_measured(cost: Cost | None) -> list[str]:
     if not cost:
         return ["Energy per token and money per token."]
     arms = cost["arms"].values()
-    energy, money = any(arm["energy"] for arm in arms), any(arm["money"] for arm in arms)
+    energy = any(arm["energy"] for arm in arms)
+    money = any(arm["money"] for arm in arms)
     if energy and money:
         return []
     if money:

@@ -29,7 +29,9 @@ from ..report_types import (
     Verdict,
 )
 
+#: The status of an undisturbed step.
 OK: Final = "ok"
+#: The unit of the levels in ladders that do not name theirs.
 UNIT = "concurrent requests"
 # Texts for the statuses of steps that do not enter the numbers.
 TROUBLES = {
@@ -38,6 +40,7 @@ TROUBLES = {
     "broken": "the engine died or kept failing, so its numbers are left out",
     "incomplete": "stopped before its end, so its numbers are left out",
 }
+# What ended a step, in the words of the report's narrow column.
 ENDED_BY = {
     "narrow": "narrow",
     "time": "time",
@@ -47,7 +50,8 @@ ENDED_BY = {
     "died": "died",
     "stopped": "stopped",
 }
-MOST_KINDS = 3  # most kinds in the verdict's sentence; the table has all
+#: The most kinds in the verdict's sentence; the table has all.
+MOST_KINDS = 3
 
 
 def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
@@ -227,13 +231,16 @@ def _power(steps: Sequence[LadderStep]) -> LoadPower:
 
     Energy and tokens cover the time from the first request to the last answer, so not full load only.
     """
-    watts, joules, above_idle = [], [], []
+    watts = []
+    joules = []  # per output token, as the next one
+    above_idle = []
     for step in steps:
         power = step.get("power")
         if not power or power.get("mean_w") is None:
             continue
         watts.append(power["mean_w"])
-        tokens, energy_j = power.get("output_tokens"), power["energy_j"]
+        tokens = power.get("output_tokens")
+        energy_j = power["energy_j"]
         if not tokens or energy_j is None:
             continue
         joules.append(energy_j / tokens)
@@ -292,8 +299,9 @@ def remarks(ladder: Ladder) -> list[str]:
 def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     """The verdict with the load up to which speculation pays at the end of its sentence, and alone as ``load``.
 
-    The word does not change. If the verdict is `invalid` or `cannot say`, or the output is wrong, ``load`` is None,
-    because nothing can be claimed about loads.
+    The word does not change. ``load`` is None, and the sentence stays as it is, if no load was measured; if nothing can
+    be claimed about loads, because the verdict is `invalid` or `cannot say` or the output is wrong; or if no kind has a
+    sentence, or more than `MOST_KINDS` have, which only the table shows.
     """
     no_claims = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
     if not load or no_claims:
@@ -302,18 +310,18 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     # A ladder may use other prompts than the experiment, whose kinds the verdict does not declare.
     chosen = [kind for kind in with_sentence if kind["declared"]] or with_sentence
     if not chosen or len(chosen) > MOST_KINDS:
-        return {**verdict, "load": None}  # the table shows them
-    where = "under load"
+        return {**verdict, "load": None}
+    axis = "under load"
     if load["unit"] == CONTEXT_UNIT:
-        where = "over context"
+        axis = "over context"
     if len(chosen) == 1 and chosen[0]["declared"]:
-        load_part = f"{where}: {chosen[0]['sentence']}"
+        load_part = f"{axis}: {chosen[0]['sentence']}"
     else:
         kinds_by_sentence: dict[str, list[str]] = {}
         for kind in chosen:
             kinds_by_sentence.setdefault(kind["sentence"] or "", []).append(kind["kind"])
         sentences = [f"on {listing(kinds)}: {sentence}" for sentence, kinds in kinds_by_sentence.items()]
-        load_part = f"{where}, {'; '.join(sentences)}"
+        load_part = f"{axis}, {'; '.join(sentences)}"
     return {**verdict, "sentence": f"{verdict['sentence']}; {load_part}", "load": load_part}
 
 

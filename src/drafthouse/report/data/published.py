@@ -10,6 +10,7 @@ from ..report_types import AcceptanceBySource, KeptProfile, PublishedBeside
 #: A measured acceptance length minus 1 (the target's own token) below this fraction of the published one points to the
 #: setup and not to the prompts. Between data sets of the same head the ratio was 0.6 to 1.
 WELL_BELOW = 0.75
+#: Part of a model's name that says that it is quantised.
 _QUANTISED = re.compile(r"(?i)nvfp4|mxfp4|fp8|awq|gptq|int[48]|w\d+a\d+|\bq\d")
 
 
@@ -22,18 +23,21 @@ def published_beside(resolved: KeptProfile, accepted: AcceptanceBySource) -> lis
     figures = resolved.get("published") or []
     tokens = (resolved.get("method") or {}).get("num_speculative_tokens")
     groups = {_letters(group): acceptance for group, acceptance in accepted["groups"].items()}
-    lengths = []
+    lengths = []  # published for the same draft and K
     for figure in figures:
         if figure["same_draft"] and figure["tokens"] == tokens and figure["length"] is not None:
             lengths.append(figure["length"])
     compared: list[PublishedBeside] = []
     for figure in figures:
-        acceptance, published = groups.get(_letters(figure["dataset"])), figure["length"]
-        measured, limit = (acceptance["length"] if acceptance else None), published
+        acceptance = groups.get(_letters(figure["dataset"]))
+        published = figure["length"]
+        measured = acceptance["length"] if acceptance else None
+        limit = published
         same_prompts = measured is not None
         if not same_prompts:
             # Data sets of one head differ much, so only a length below all published ones points to the setup.
-            measured, limit = accepted["overall"]["length"], min(lengths, default=None)
+            measured = accepted["overall"]["length"]
+            limit = min(lengths, default=None)
         comparable = figure["same_draft"] and figure["tokens"] == tokens and published is not None
         well_below = comparable and _well_below(measured, limit)
         compared.append({**figure, "here": measured, "same_prompts": same_prompts, "well_below": well_below})
@@ -46,6 +50,7 @@ def _letters(name: str) -> str:
 
 
 def _well_below(measured: float | None, published: float | None) -> bool:
+    """True if the measured length is well below the published one (`WELL_BELOW`); False if either is unknown."""
     return measured is not None and published is not None and measured - 1 < WELL_BELOW * (published - 1)
 
 

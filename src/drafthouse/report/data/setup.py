@@ -27,7 +27,7 @@ from ..report_types import (
     SideBySide,
 )
 
-# Values for the time between two readings of the machine's state.
+# Figures of the time between two readings of the machine's state.
 BUSY: tuple[Literal["cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent", "cpu_package_power_w"], ...] = (
     "cpu_busy_percent",
     "cpu_steal_percent",
@@ -36,13 +36,16 @@ BUSY: tuple[Literal["cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent"
 )
 # Description of the draft if it is not a model of its own, by whether it is a head inside the target.
 _NO_DRAFT = {False: "none: tokens are looked up in the text", True: "the head inside the target"}
+# The libraries on whose versions a report depends.
 MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 
 def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     """The rows of the set-up table, without empty values; ``rounds`` is the number measured (0: as planned)."""
-    site, engine = resolved.get("site") or {}, resolved.get("engine") or {}
-    method, experiment = resolved.get("method") or {}, resolved.get("experiment") or {}
+    site = resolved.get("site") or {}
+    engine = resolved.get("engine") or {}
+    method = resolved.get("method") or {}
+    experiment = resolved.get("experiment") or {}
     draft_tokens = method.get("num_speculative_tokens")
     host_words = (_host_of(site.get("manage_host"), site.get("box_kind")), site.get("runtime"))
     engine_words = (_name_of(engine), engine.get("version"))
@@ -79,7 +82,8 @@ def _image(resolved: KeptProfile) -> str:
     """The engine's image with its pinned digest; "" if there is no image or an old result does not name it."""
     if not resolved.get("site") or not resolved.get("engine"):
         return ""
-    name, digest = image_of(resolved), resolved.get("image_digest")
+    name = image_of(resolved)
+    digest = resolved.get("image_digest")
     if name and digest:
         return f"{name}, {digest}"
     return name or ""
@@ -105,7 +109,8 @@ def _remote_code(resolved: KeptProfile) -> list[str]:
 
 def _hardware(resolved: KeptProfile) -> str:
     """The hardware; for a model that spans several hosts also the number of hosts and devices per host."""
-    entry, span = resolved.get("hardware") or {}, (resolved.get("site") or {}).get("span")
+    entry = resolved.get("hardware") or {}
+    span = (resolved.get("site") or {}).get("span")
     if not span:
         return _name_of(entry)
     kind = "GPU" if entry.get("kind") == "gpu" else "device"
@@ -113,6 +118,7 @@ def _hardware(resolved: KeptProfile) -> str:
 
 
 def _name_of(entry: object) -> str:
+    """The name of a catalogue entry, or its id; "" if there is no entry."""
     if not isinstance(entry, Mapping):
         return ""
     return str(entry.get("name") or entry.get("id") or "")
@@ -125,12 +131,14 @@ def commands(resolved: KeptProfile) -> Commands:
     speculative_lines = {file["path"]: file["content"].splitlines() for file in speculative}
     diff: list[str] = []
     for path in sorted(baseline_lines.keys() | speculative_lines.keys()):
-        old, new = baseline_lines.get(path, []), speculative_lines.get(path, [])
+        old = baseline_lines.get(path, [])
+        new = speculative_lines.get(path, [])
         diff += difflib.unified_diff(old, new, f"baseline/{path}", f"speculative/{path}", lineterm="")
     return {"baseline": baseline, "speculative": speculative, "diff": "\n".join(diff)}
 
 
 def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
+    """The rendered files of an arm; [] if an old result has none."""
     rendered = (resolved.get("arms") or {}).get(arm)
     if not rendered:
         return []

@@ -63,16 +63,17 @@ def draw(report: Report) -> dict[str, Drawing]:
 
 
 class _Row(NamedTuple):
-    """A kind of prompt with a speed-up; ``speed`` is in tok/s, ``control`` compares the baseline with itself."""
+    """A kind of prompt with a speed-up, which is a row of the plots."""
 
     group: str
-    declared: bool
-    speed: dict[Arm, Estimated]
+    declared: bool  # True if the verdict covers it
+    speed: dict[Arm, Estimated]  # in tok/s
     speedup: Gain
-    control: Gain | None
+    control: Gain | None  # the baseline against itself; None: not measured
 
 
 def _rows(report: Report) -> list[_Row]:
+    """The kinds of prompt that have a speed-up and both arms' speeds, in the report's order."""
     rows = []
     for row in report["kinds"]:
         baseline, speculative = row["tok_s"]["baseline"], row["tok_s"]["speculative"]
@@ -83,6 +84,7 @@ def _rows(report: Report) -> list[_Row]:
 
 
 def _label_kinds(axes: Axes, rows: Sequence[_Row]) -> None:
+    """Write the kinds beside the plot, from top to bottom; an asterisk marks those that the verdict covers."""
     names = []
     for row in rows:
         declared = " *" if row.declared else ""
@@ -94,13 +96,17 @@ def _label_kinds(axes: Axes, rows: Sequence[_Row]) -> None:
 
 
 def _speed(report: Report) -> Plot | None:
+    """Two bars for each kind: the arms' median speeds with intervals. None without rows, as in the plots below."""
     rows = _rows(report)
     if not rows:
         return None
     figure, axes = new_axes(0.9 + 0.62 * len(rows))
     top = max(row.speed[arm]["high"] for row in rows for arm in NAMES)
     for arm, offset in zip(ARMS, (-0.19, 0.19), strict=True):
-        positions, medians, lows, highs = [], [], [], []
+        positions = []
+        medians = []
+        lows = []
+        highs = []
         for position, row in enumerate(rows):
             speed = row.speed[arm]
             positions.append(position + offset)
@@ -124,6 +130,7 @@ def _speed(report: Report) -> Plot | None:
 
 
 def _speedup(report: Report) -> Plot | None:
+    """A dot with an interval for each kind's speed-up, and one below it for the baseline against itself."""
     rows = _rows(report)
     if not rows:
         return None
@@ -136,7 +143,8 @@ def _speedup(report: Report) -> Plot | None:
     side, gap = ("right", -0.012) if (lowest + highest) / 2 < THRESHOLD else ("left", 0.012)
     axes.text(THRESHOLD + width * gap, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", ha=side, fontsize=9)
     for position, row in enumerate(rows):
-        speedup, control = row.speedup, row.control
+        speedup = row.speedup
+        control = row.control
         axes.hlines(position, speedup["low"], speedup["high"], colors=SPECULATIVE, linewidth=3)
         axes.plot(speedup["gain"], position, "o", color=SPECULATIVE, markersize=7)
         if control:
@@ -165,6 +173,7 @@ def _range(rows: Sequence[_Row]) -> tuple[float, float]:
 
 
 def _acceptance(report: Report) -> Plot | None:
+    """A bar for each position in the draft: the share of drafts that kept a token there."""
     rates = report["acceptance"]["overall"]["by_position"]
     if not rates:
         return None
@@ -192,6 +201,7 @@ def _acceptance(report: Report) -> Plot | None:
 
 
 def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title: str) -> Plot | None:
+    """A curve for each arm: the share of its requests that took at most a time; None if an arm has no values."""
     values = report["distributions"][measure]
     if not all(values[arm] for arm in NAMES):
         return None

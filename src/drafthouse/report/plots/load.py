@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from drafthouse.report.report_types import Arm, LoadKind, LoadRow, Report
 
-Plot = tuple["Figure", str, str]  # figure, title, description in words
+#: A plot: its figure, its title, and its description in words.
+Plot = tuple["Figure", str, str]
 Speed = Literal["output_throughput", "per_user_tok_s"]
-PANELS: tuple[tuple[Speed, str], ...] = (  # key in a row's arm, and label of the axis
+#: The panels from top to bottom: key in a row's arm, and label of the axis.
+PANELS: tuple[tuple[Speed, str], ...] = (
     ("output_throughput", "the server, tok/s"),
     ("per_user_tok_s", "one user, tok/s"),
 )
@@ -41,6 +43,7 @@ def load_plots(report: Report) -> dict[str, Plot | None]:
 
 
 def _has_speed(row: LoadRow) -> bool:
+    """True if an arm has a speed per user at the level."""
     return any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)
 
 
@@ -85,6 +88,7 @@ def _speeds(rows: Sequence[LoadRow], arm: Arm, name: Speed) -> list[float]:
 
 
 def _value(row: LoadRow, arm: Arm, name: Speed) -> float | None:
+    """An arm's speed at a level in tok/s; None if it was not measured."""
     arm_result = row[arm]
     return arm_result[name] if arm_result else None
 
@@ -153,12 +157,14 @@ def _write_speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
 
 
 def _description(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
+    """A plot in words: all its speeds and speed-ups by level, and the sentence on where speculation pays."""
     sentences = []
     for row in rows:
         speeds = []
         for arm in NAMES:
             if row[arm]:
-                server, user = _value(row, arm, "output_throughput"), _value(row, arm, "per_user_tok_s")
+                server = _value(row, arm, "output_throughput")
+                user = _value(row, arm, "per_user_tok_s")
                 speeds.append(f"{number(server)} tokens per second {NAMES[arm].lower()} ({number(user)} per user)")
         sentence = f"at {shown_level(row['level'])}: {', '.join(speeds)}"
         if row["speedup"]:

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from drafthouse.report.report_types import Arm
 
 # Placeholder colours that nothing else uses; `to_svg` replaces them by CSS variables.
-INK, MUTED, GRID, BASELINE, SPECULATIVE, ACCENT = (
-    "#010203",
-    "#010204",
-    "#010205",
-    "#010206",
-    "#010207",
-    "#010208",
-)
+INK = "#010203"
+MUTED = "#010204"
+GRID = "#010205"
+BASELINE = "#010206"
+SPECULATIVE = "#010207"
+ACCENT = "#010208"
+# The CSS value of each placeholder.
 VARIABLES = {
     INK: "currentColor",
     MUTED: "var(--muted)",
@@ -39,8 +38,9 @@ NAMES: dict[Arm, str] = {"baseline": "Baseline", "speculative": "Speculative"}
 # A dashed line distinguishes the arms in print without colour and for colour-blind readers.
 LINES: dict[Arm, Any] = {"baseline": (0, (5, 2)), "speculative": "solid"}
 COLOURS: dict[Arm, str] = {"baseline": BASELINE, "speculative": SPECULATIVE}
-# Inches. A phone's page is 360 px wide, to which 5 inches shrink little, so that the text stays readable.
+# Width of a figure in inches. A phone's page is 360 px wide, to which 5 inches shrink little: the text stays readable.
 WIDTH = 5.0
+# Settings of matplotlib.
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     # The ids in the SVG depend on this salt: the same data gives the same bytes.
