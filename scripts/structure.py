@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 99_785,
-    "Python tokens": 531_674,
-    "Python test lines": 86_248,
+    "product lines": 103_611,
+    "Python tokens": 538_269,
+    "Python test lines": 86_784,
     "untyped mappings": 161,
-    "comprehensions": 1_490,
-    "conditional expressions": 814,
+    "comprehensions": 1_498,
+    "conditional expressions": 810,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,
     "functions of more than 60 lines": 0,

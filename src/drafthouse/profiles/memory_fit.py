@@ -82,6 +82,14 @@ def read_for_a_draft(target: ModelEntry, builtin: BuiltinHead) -> int:
     return head_bytes + 2 * int(target["vocab"]) * int(target["hidden"])
 
 
+def _builtin_cache(
+    target: ModelEntry, builtin: BuiltinHead, bytes_per_value: float, devices: int, *, by_layers: bool
+) -> int:
+    """Bytes of KV cache per token that a built-in head takes on a device; ``by_layers``: see `cache_parts`."""
+    parts = cache_parts(target, devices, by_layers=by_layers)
+    return _kv_bytes_per_layer(target, bytes_per_value) * builtin["layers"] // parts
+
+
 def fit_arm(
     *,
     memory: int,
@@ -120,14 +128,12 @@ def fit_arm(
         fixed += draft_fixed
     if builtin:
         draft_weights += head_bytes // draft_devices
-        parts = cache_parts(target, draft_devices, by_layers=by_layers)
-        per_token += _kv_bytes_per_layer(target, bytes_per_value) * builtin["layers"] // parts
+        per_token += _builtin_cache(target, builtin, bytes_per_value, draft_devices, by_layers=by_layers)
     tokens = context if context_is_shared else context * sequences
     usable = int(memory * utilization)
     kv_room = int((usable - weights - draft_weights - overhead) * cache_share)
     fixed *= sequences
     kv_needed = tokens * per_token + fixed
-    longest = max(0, (kv_room - fixed) // max(1, per_token))
     return {
         "memory": memory,
         "utilization": utilization,
@@ -140,7 +146,7 @@ def fit_arm(
         "kv_needed": kv_needed,
         "left": kv_room - kv_needed,
         # For a single sequence, and at most the model's limit.
-        "longest_context": min(longest, int(target["context"])),
+        "longest_context": min(max(0, (kv_room - fixed) // max(1, per_token)), int(target["context"])),
         # An engine that reserves a share takes all of it at its start, whatever it needs.
         "reserved": usable if reserves_share else weights + draft_weights + overhead + kv_needed,
     }

@@ -19,7 +19,7 @@ from ..core.format import number, times_span
 from ..core.table import table
 
 if TYPE_CHECKING:
-    from .types import Outcome
+    from drafthouse.tuning.types import Outcome
 
 WITHOUT_SPECULATION = "without speculation"
 
