@@ -1,6 +1,7 @@
-"""Find models, hardware and profiles for a pasted command in ``house``, the catalogue with all profiles.
+"""Find in the catalogue the models, hardware and profiles that match a pasted command, or come nearest to it.
 
-A profile is the same as the command if engine, target, method and draft agree, and near it if only some of them do.
+A profile is the same as the command if engine, target, method and draft agree. It is near if the engine and the target
+agree but the method or the draft does not. ``house`` is the catalogue with all profiles.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ def guessed_catalogue_id(house: House, name: str) -> str | None:
     """The catalogue id of the model with this folder or file name (a guess: another model may have it too)."""
     stripped = name.rstrip("/").lower()
     last_part = stripped.rsplit("/", 1)[-1]
+    is_path = stripped.startswith(("/", "~", "./", "../"))
     for key, model in house.models.items():
-        repo = repository(model).lower()
         if "file" in model:
             if last_part == model["file"].lower():
                 return key
             continue  # a folder of GGUF files may have several models
-        is_path = stripped.startswith(("/", "~", "./", "../"))
-        folders = {model["folder"].lower(), repo.replace("/", "-"), repo.rsplit("/", 1)[-1] if is_path else ""}
-        # `owner/name` is another owner's repository: only a path or a name alone is guessed.
-        if (is_path or "/" not in stripped) and last_part in folders - {""}:
+        if "/" in stripped and not is_path:
+            continue  # `owner/name` is another owner's repository, no copy of this model
+        repo = repository(model).lower()
+        folders = {model["folder"].lower(), repo.replace("/", "-")}
+        if is_path:
+            folders.add(repo.rsplit("/", 1)[-1])
+        # A model without a repository adds "" to the names.
+        if last_part and last_part in folders:
             return key
     return None
 
@@ -57,32 +62,33 @@ def repository(model: ModelEntry) -> str:
 
 
 def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
-    """The ids of up to three models of this kind and these formats with the names most similar to ``name``."""
+    """The ids of at most three models of this kind and these formats whose names are most similar to ``name``."""
     last_part = name.rstrip("/").rsplit("/", 1)[-1].lower()
     id_by_name: dict[str, str] = {}
     for key, model in house.models.items():
         if model["kind"] == kind and model["format"] in formats:
-            id_by_name[(model.get("file", repository(model).rsplit("/", 1)[-1]) or key).lower()] = key
+            own_name = model.get("file") or repository(model).rsplit("/", 1)[-1] or key
+            id_by_name[own_name.lower()] = key
     return [id_by_name[similar] for similar in difflib.get_close_matches(last_part, list(id_by_name), n=3, cutoff=0.5)]
 
 
 @dataclass(frozen=True)
 class ProfilePlan:
-    """The contents of the wanted profile; a model is None if it is not in the catalogue (or there is no draft)."""
+    """The contents of the profile that a command stands for."""
 
     engine_id: str
     engine: EngineEntry
-    target: str | None
-    draft: str | None
+    target: str | None  # catalogue id; None: the catalogue lacks the model
+    draft: str | None  # catalogue id; None: the catalogue lacks the model, or there is no draft
     method: str
-    serve: Options
+    serve: Options  # the command's options, by the names of the engine's entry
 
 
 def profiles_like(house: House, wanted: ProfilePlan, target_name: str) -> tuple[list[str], list[str]]:
-    """The profiles with the same engine, target, method and draft; and the near ones.
+    """The names of the profiles that are the same as a command, and of those near it.
 
-    Near profiles have another draft or method. If the catalogue does not have the target, they are those of the model
-    with the most similar name to ``target_name``.
+    If the catalogue lacks the target, none is the same. Near are then the profiles of the model whose name is most
+    similar to ``target_name``, or without such a model the profiles with the command's method.
     """
     nearest = nearest_models(house, target_name, "model", wanted.engine["formats"])
     target = wanted.target or (nearest[0] if nearest else None)
@@ -109,25 +115,28 @@ def profiles_like(house: House, wanted: ProfilePlan, target_name: str) -> tuple[
 def differences(profile: Profile, other: Profile) -> list[str]:
     """The differences of a translated profile from another profile, as lines ``serve.x: 1 (there 2)``."""
     lines = []
-    for part, settings, others in (
+    for part, ours, theirs in (
         ("speculation", dict(profile["speculation"]), dict(other["speculation"])),
         ("serve", dict(profile.get("serve") or {}), dict(other.get("serve") or {})),
     ):
-        for key in {**settings, **others}:
-            if settings.get(key) != others.get(key):
-                lines.append(f"{part}.{key}: {settings.get(key, 'not set')} (there {others.get(key, 'not set')})")
+        for key in {**ours, **theirs}:
+            if ours.get(key) != theirs.get(key):
+                lines.append(f"{part}.{key}: {ours.get(key, 'not set')} (there {theirs.get(key, 'not set')})")
     return lines
 
 
 def choose_hardware(house: House, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[str, str]:
     """The hardware for a profile, and the reason.
 
-    It is that of the first of ``profiles`` whose hardware has room for the command's settings at some context; else the
-    smallest that fits both models at the command's context, or has enough devices if the target is unknown.
+    It is the first of these that exists:
+
+    1. that of the first of ``profiles`` that has enough GPUs, and room for the models at some context;
+    2. if no hardware has enough GPUs, the one with the most: the profile does not resolve then, and the reason says so;
+    3. if the target is unknown, the smallest with enough GPUs;
+    4. the smallest that fits both models at the command's context;
+    5. the largest with enough GPUs, though it is too small.
     """
-    # GPUs of the command: those that share a layer (tensor parallel), times the stages of the pipeline.
-    devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
-    devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
+    devices = _devices(wanted)
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
         if house.hardware[name]["devices"] >= devices and _has_room(house, wanted, name):
@@ -147,8 +156,19 @@ def choose_hardware(house: House, wanted: ProfilePlan, profiles: Sequence[str]) 
     return able[-1], "the largest in the catalogue, but too small for it"
 
 
+def _devices(wanted: ProfilePlan) -> int:
+    """The number of GPUs of a command: those that share a layer, times the stages of the pipeline."""
+    option = wanted.engine.get("devices_option")
+    tensor_parallel = int(wanted.serve.get(option, 1)) if option else 1
+    return tensor_parallel * int(wanted.serve.get("pipeline_parallel_size", 1))
+
+
 def choose_context(house: House, wanted: ProfilePlan, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
-    """A context in tokens that fits, and the reason; None if the command's (or the model's) context fits."""
+    """A context in tokens that fits, and the reason; 0 tokens if not even 1,024 fit.
+
+    None if the context of the command, or else of the model, fits; or if that cannot be computed, because the target
+    is unknown or the hardware is no GPU.
+    """
     target = house.models.get(wanted.target or "")
     if target is None or house.hardware[hardware]["kind"] != "gpu":
         return None
@@ -162,16 +182,29 @@ def choose_context(house: House, wanted: ProfilePlan, hardware: str, profiles: S
         tokens = tokens_in((house.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
             return tokens, f"{why}; as in the profile {name}"
-    return longest // 1024 * 1024, f"{why}; about this many do"  # rounded down: memory is an estimate
+    # Rounded down to a multiple of 1024, as the memory that is needed is an estimate.
+    return longest // 1024 * 1024, f"{why}; about this many do"
 
 
 def _fit(house: House, wanted: ProfilePlan, key: str) -> Fit:
-    """The memory plan of both models and the KV cache on one device of the hardware ``key``."""
-    target, draft = house.models[wanted.target or ""], house.models.get(wanted.draft or "")
+    """The memory of the speculative arm on one device of the hardware ``key``; the target is in the catalogue."""
+    target = house.models[wanted.target or ""]
+    draft = house.models.get(wanted.draft or "")
     hardware: Hardware = {"id": key, **house.hardware[key]}
-    builtin = None if draft else builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
-    tokens = usual_tokens(house, wanted.engine, wanted.method, ())[0]
-    return Sizes(wanted.engine, hardware, target, draft, builtin, wanted.serve, {}, tokens).fit("speculative")
+    builtin = None
+    if draft is None:
+        builtin = builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
+    sizes = Sizes(
+        engine=wanted.engine,
+        hardware=hardware,
+        target=target,
+        draft=draft,
+        builtin=builtin,
+        serve=wanted.serve,
+        method_options={},
+        tokens=_default_tokens(wanted.engine, wanted.method),
+    )
+    return sizes.fit("speculative")
 
 
 def _has_room(house: House, wanted: ProfilePlan, key: str) -> bool:
@@ -183,24 +216,33 @@ def _has_room(house: House, wanted: ProfilePlan, key: str) -> bool:
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
-    """The number of draft tokens for a command that sets none, and the reason."""
+    """K, the number of draft tokens, for a command that sets none, and the reason.
+
+    It is that of the first of ``profiles`` with the same method, else the usual number of the method.
+    """
     for name in profiles:
         spec = house.profiles[name]["speculation"]
         if spec["method"] == method:
             return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
+    return _default_tokens(engine, method), "the command names none; a usual number to start with"
+
+
+def _default_tokens(engine: EngineEntry, method: str) -> int:
+    """The usual K of a method; of one that the engine does not have, that of all methods."""
     entry = engine["methods"].get(method)
-    usual = entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
-    return usual, "the command names none; a usual number to start with"
+    return entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
 
 
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name.
 
-    ``draft`` "": the command speculates without a draft model, as suffix decoding does.
+    ``draft`` is "" if the command speculates without a draft model, as suffix decoding does. Without method and draft
+    it is the names of the keys of the command's configuration.
     """
     model = house.models.get(catalogue_id(house, draft) or guessed_catalogue_id(house, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
+        # For a plain draft model the lookup of heads finds none, and `draft_model` is the method.
         return method_for_head(engine, kind, "head") or kind
     name = draft.lower()
     for word, method in (
@@ -210,7 +252,11 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
         ("accelerator", "mlp_speculator"),
         ("dflash", "dflash"),
         ("dspark", "dspark"),
-        ("-assistant", "mtp"),
+        ("-assistant", "mtp"),  # Gemma 4's heads for multi-token prediction are called so
+        # Keys of a configuration without method and draft; by a number of tokens alone it is the head in the target.
+        ("suffix", "suffix"),
+        ("prompt_lookup", "ngram"),
+        ("num_speculative_tokens", "mtp"),
     ):
         if word in name:
             return method
@@ -218,7 +264,11 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
 
 
 def chosen_speculation(house: House, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[Speculation, str]:
-    """A speculation for a command without one, since a profile always has a speculative arm; and the reason."""
+    """A speculation for a command without one, since a profile always has a speculative arm; and the reason.
+
+    It is the first of these that exists: that of the first of ``profiles``, the head built into the target, a head of
+    the catalogue for the target, a lookup.
+    """
     if profiles:
         spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
         return spec, f"the command has none; as in the profile {profiles[0]}"
@@ -226,18 +276,17 @@ def chosen_speculation(house: House, wanted: ProfilePlan, profiles: Sequence[str
     if target and (head := target.get("builtin_head")):
         method = method_for_head(wanted.engine, head["kind"], "builtin")
         if method:
-            tokens = usual_tokens(house, wanted.engine, method, ())[0]
-            spec = {"method": method, "num_speculative_tokens": tokens}
+            spec = {"method": method, "num_speculative_tokens": _default_tokens(wanted.engine, method)}
             return spec, "the command has none; the target has this head"
     for key, model in house.models.items():
         method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
         if wanted.target and model.get("head_for") == wanted.target and method:
-            tokens = usual_tokens(house, wanted.engine, method, ())[0]
+            tokens = _default_tokens(wanted.engine, method)
             spec = {"method": method, "draft": key, "num_speculative_tokens": tokens}
             return spec, "the command has none; the catalogue has this head for the target"
     # A lookup copies draft tokens from the text so far.
     lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
-    method = "ngram"
+    method = "ngram"  # also for an engine without a lookup: the resolver then says which methods it has
     if lookups and method not in lookups:
         method = lookups[0]
     spec = {"method": method, "num_speculative_tokens": USUAL_TOKENS}
@@ -245,6 +294,9 @@ def chosen_speculation(house: House, wanted: ProfilePlan, profiles: Sequence[str
 
 
 def slug(text: str) -> str:
-    """The last part of ``text`` for a profile's name: lower-case letters, digits and dashes."""
+    """The last component of a path or repository as part of a profile's name; "model" if nothing of it is left.
+
+    Such a name has lower-case letters, digits and dashes.
+    """
     last_part = text.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf")
     return re.sub(r"[^a-z0-9]+", "-", last_part.lower()).strip("-") or "model"
