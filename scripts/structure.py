@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 103_611,
-    "Python tokens": 538_269,
-    "Python test lines": 86_784,
+    "product lines": 103_663,
+    "Python tokens": 538_324,
+    "Python test lines": 86_786,
     "untyped mappings": 161,
     "comprehensions": 1_498,
-    "conditional expressions": 810,
+    "conditional expressions": 809,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,
     "functions of more than 60 lines": 0,

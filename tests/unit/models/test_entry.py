@@ -32,8 +32,11 @@ _ELSEWHERE = [
     ("traits bound", "qwen38-flash-next-nvfp4 qwen38-flash-next-fp8 glm53-flash-nvfp4"),
     ("bound", "qwen38-27b-dspark"),
     ("kv_layers window_bytes bound max_speculative_tokens", "qwen38-27b-dflash2 glm53-flash-dflash2"),
-    # Its one cached vector of 512 is counted as a key and a value; its configuration tells of the other weights' FP8.
-    ("head_dim quantization", "deepseek-v4-flash-0731"),
+    # Its one cached vector of 512 is counted as a key and a value, and in every layer, as an upper bound; its
+    # configuration tells of the other weights' FP8.
+    ("head_dim quantization traits kv_layers window_bytes", "deepseek-v4-flash-0731"),
+    # By hand without the keys of its indexer, 66 of 578 values.
+    ("head_dim", "glm53-flash-nvfp4"),
     # It reads its target's cache.
     ("kv_layers kv_heads head_dim", "gemma4-31b-assistant"),
     ("max_speculative_tokens", "gpt-oss-120b-eagle3-throughput gpt-oss-20b-peagle qwen3-8b-peagle"),
