@@ -34,11 +34,11 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_689,
-    "Python tokens": 530_877,
+    "product lines": 98_948,
+    "Python tokens": 532_800,
     "Python test lines": 86_245,
     "untyped mappings": 161,
-    "comprehensions": 1_484,
+    "comprehensions": 1_489,
     "conditional expressions": 814,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,

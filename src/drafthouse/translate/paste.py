@@ -21,6 +21,7 @@ from .shell import Run, Shell, parsed
 #: Engines by the names of their serving programs and Python modules.
 PROGRAMS = {name: engine for engine in DIALECTS.values() for name in engine.programs}
 PYTHON_MODULES = {name: engine for engine in DIALECTS.values() for name in engine.python_modules}
+_MODEL_FLAGS = {"-m", "--model", "-hf", "--hf-repo"}
 _WITHOUT_VERB = [name for name, engine in PROGRAMS.items() if not engine.programs[name]]
 FORMS = ", ".join(
     [*(form for engine in DIALECTS.values() for form in engine.forms), "docker run with an image of one of them"]
@@ -31,7 +32,21 @@ _SHELLS = ("bash", "sh", "zsh")
 _CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
 _APPTAINERS = ("apptainer", "singularity")
 #: Programs that take an engine's name as an argument without starting it.
-_NO_LAUNCHERS = ("pkill", "pgrep", "grep", "which", "killall", "pip", "pip3", "apt", "apt-get", "brew", "man", "type")
+_NO_LAUNCHERS = (
+    "pkill",
+    "pgrep",
+    "grep",
+    "which",
+    "killall",
+    "pip",
+    "pip3",
+    "apt",
+    "printf",
+    "apt-get",
+    "brew",
+    "man",
+    "type",
+)
 _NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS, *_APPTAINERS], key=len, reverse=True)
 _PROGRAM_NAME = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _NAMES))})(?:\.exe)?(?![\w.-])")
 #: The first line of a statement of several lines: a program, an assignment, a here-document, the start of a block.
@@ -44,7 +59,7 @@ _HEREDOC = re.compile(r"<<(?P<dash>-?)[ \t]*(?P<quote>['\"\\]?)(?P<end>\w+)")
 #: Most lines of a statement, and of one inside an incomplete one. After `_NEAR` lines only `_CLOSES` may end it.
 _FAR, _NEAR = 400, 30
 _MOST_BROKEN = 50  # incomplete statements, after which the text is taken for prose
-_CLOSES = re.compile(r"[ \t]*(?:fi\b|done\b|esac\b|[)}\]'\"]|\w+$)")
+_CLOSES = re.compile(r"[ \t]*(?:fi\b|done\b|esac\b|[)}\]'\"]|\w+$)|[^'\"]*['\"][ \t]*$")
 _LONGEST = 30_000  # characters of a statement of several lines
 _FENCE = re.compile(r"[ \t>]*(?:`{3}|~{3})")
 #: A line of flags with at most one value each: it continues a command whose backslash was lost.
@@ -54,8 +69,12 @@ _FLAG_LINE = re.compile(rf"[ \t]*{_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:$|[>
 #: The start of a comment line, or of a line that a diff adds.
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::|\+(?!\+))[ \t]?", re.MULTILINE)
 _NO_SHELL = re.compile(rf"{_COMMENT.pattern}|^[ \t]*\|")  # a comment, or the row of a table
+#: The name of a YAML file, at the end of a sentence with a colon or alone in its line, above the file's text.
+_YAML_NAME = r"[\w./-]+\.ya?ml"
 _LABEL = re.compile(
-    r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n|^#\s*(?P<said>[\w./-]+\.ya?ml)[ \t]*\n",
+    rf"^(?!.*\s--?\w)(?:[^\n]*?(?<![\w./-])(?P<name>{_YAML_NAME})[`*'\"]{{0,3}}(?: [\w ]{{0,40}})?"
+    rf"(?::[*]{{0,2}}|(?=\s*\n[ \t]*`{{3}}\w))|(?:[#$*` \t]|cat )*(?P<alone>{_YAML_NAME})[*`]*)"
+    r"[ \t]*(?:\n\s*^[ \t]*`{3}[^\n]*)?\n",
     re.MULTILINE,
 )
 _YAML_LINE = re.compile(r"^(?:\s*$|\s+\S|[\w-]+\s*:(?:\s|$)|-\s|#)")
@@ -108,7 +127,7 @@ def read_paste(text: str, values: dict[str, Value] | None = None, *, comments: b
     for match in _LABEL.finditer(text):
         body = _labelled(text[match.end() :])
         if body:
-            paste.files.setdefault(match["name"] or match["said"], body)
+            paste.files.setdefault(match["name"] or match["alone"], body)
     return paste
 
 
@@ -146,7 +165,9 @@ def _read_statements(text: str, values: dict[str, Value]) -> Paste:
     shell.finish()
     commands += _commands_since(start, shell)
     if not commands:  # a variable may contain a command that another script starts
-        for value in shell.values.values():
+        for name, value in shell.values.items():
+            if name in values:  # of the text around this one
+                continue
             run = Run(1, value if isinstance(value, list) else [value])
             if _PROGRAM_NAME.search(" ".join(run.words)):
                 commands += _commands_of_run(run, shell)
@@ -178,13 +199,20 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             failed += 1
         statement = _joined(lines[start:end])
         if _PROGRAM_NAME.search(statement):  # lines of flags below it belong to it, although a backslash is missing
-            while end < len(lines) and _FLAG_LINE.match(lines[end]):
+            while end < len(lines) and (_FLAG_LINE.match(lines[end]) or _is_lost_value(lines[end - 1 : end + 1])):
                 more_end, _ = _statement_end(lines, end, furthest)
                 statement += " \\\n" + _joined(lines[end:more_end])
                 end = more_end
         if statement.strip():
             yield start + 1, statement
         start = end
+
+
+def _is_lost_value(lines: list[str]) -> bool:
+    """True if the second of two lines is the quoted value of the flag at the end of the first (a mail wrapped them)."""
+    return (
+        re.search(r"(?<!\S)--[A-Za-z][\w.-]*$", lines[0]) is not None and re.match(r"\s*['\"{]", lines[1]) is not None
+    )
 
 
 def _bounds(lines: list[str]) -> list[int]:
@@ -324,7 +352,9 @@ def _commands_since(start: int, shell: Shell) -> list[PastedCommand]:
     """The serve commands of a shell's runs from index ``start`` on."""
     commands: list[PastedCommand] = []
     for run in shell.runs[start:]:
-        commands += _commands_of_run(run, shell)
+        for command in _commands_of_run(run, shell):
+            command.files = {**shell.files, **command.files}  # so far: a script may write a file anew for each server
+            commands.append(command)
     return commands
 
 
@@ -404,7 +434,8 @@ def _command(words: list[str], line: int) -> PastedCommand | None:
     name = words[0].rsplit("/", 1)[-1]
     if name in _CONTAINERS:
         inner = _without_verb(words[1:], "container")
-        if inner[:1] not in (["run"], ["create"]):
+        sets_variables = inner[:1] == ["exec"] and {"-e", "--env"} & {*inner}
+        if inner[:1] not in (["run"], ["create"]) and not sets_variables:
             return None
         return PastedCommand(line, "docker run", inner[1:])
     if name in _APPTAINERS and words[1:2] in (["exec"], ["run"]):
@@ -416,7 +447,7 @@ def _command(words: list[str], line: int) -> PastedCommand | None:
 
 def engine_words(words: list[str], line: int) -> PastedCommand | None:
     """The command of an engine whose program is the first of ``words``; None if they start no engine."""
-    if not words:
+    if not words or words[1:2] == ["="]:  # `llama-server = …` names it in another language
         return None
     name = words[0].rsplit("/", 1)[-1].removesuffix(".exe")
     python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)  # a variable may stand for Python or for the program
@@ -425,6 +456,8 @@ def engine_words(words: list[str], line: int) -> PastedCommand | None:
     if python and words[1:] and words[1].startswith("-"):
         name = _program_of_variable(name)
     name = _program_of_build(name)
+    if name not in PROGRAMS and _MODEL_FLAGS.intersection(words[1:]):
+        name = _program_of_wrapper(name)
     if name not in PROGRAMS:
         return None
     verb, rest = PROGRAMS[name].programs[name], words[1:]
@@ -448,6 +481,12 @@ def _program_of_build(name: str) -> str:
         if name.startswith(f"{program}-"):
             return program
     return name
+
+
+def _program_of_wrapper(name: str) -> str:
+    """The program in the name of a script or function that takes its flags (``run_llama_server``); else the name."""
+    parts = f"-{name.replace('_', '-').removesuffix('.sh')}-"
+    return next((program for program in _WITHOUT_VERB if f"-{program}-" in parts), name)
 
 
 def _program_of_variable(name: str) -> str:

@@ -182,6 +182,8 @@ class _Reader(ast.NodeVisitor):
                 self._add(owner.id, value)
         else:
             arguments = list(map(self.value, node.args))
+            if name == "add_argument" and arguments:
+                self._set_option(str(arguments[-1]), node)
             self.program.calls.append((self.line, name, arguments, self._keywords(node)))
         self.generic_visit(node)
 
@@ -204,8 +206,8 @@ class _Reader(ast.NodeVisitor):
             self.visit(node)
 
     def _set(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Name):
-            self.names[target.id] = value
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            self.names[ast.unparse(target)] = value
             if isinstance(value, list):
                 self.program.lists.append((self.line, value))
         elif isinstance(target, ast.Subscript):
@@ -214,6 +216,13 @@ class _Reader(ast.NodeVisitor):
                 self.program.environment[key] = str(plain_value(value))
             elif isinstance(self.names.get(holder), dict):
                 self.names[holder][key] = plain_value(value)
+
+    def _set_option(self, flag: str, node: ast.Call) -> None:
+        """Set the default of an option of argparse, whose value a program reads as ``args.NAME``."""
+        settings = self._keywords(node)
+        if "default" in settings:
+            name = str(settings.get("dest", flag.lstrip("-").replace("-", "_")))
+            self.names.setdefault(f"args.{name}", settings["default"])
 
     def _add(self, name: str, more: Any) -> None:
         """Extend the value of a name; a list or dict in place, since other names may have it too."""
@@ -245,6 +254,15 @@ class _Reader(ast.NodeVisitor):
 
     def _of_Name(self, node: ast.Name) -> Any:
         return self.names.get(node.id, _NOT_KNOWN)
+
+    def _of_Attribute(self, node: ast.Attribute) -> Any:
+        return self.names.get(ast.unparse(node), _NOT_KNOWN)
+
+    def _of_Subscript(self, node: ast.Subscript) -> Any:
+        holder = self.value(node.value)
+        if isinstance(holder, dict):
+            return holder.get(str(self.value(node.slice)), _NOT_KNOWN)
+        return _NOT_KNOWN
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
         return "".join(map(_text_part, map(self.value, node.values)))
@@ -311,9 +329,13 @@ class _Reader(ast.NodeVisitor):
             return self._keywords(node)
         if not arguments:
             return _NOT_KNOWN
-        if name in ("os.environ.get", "os.getenv"):
+        if name == "os.getenv" or name.endswith(".get"):
+            if isinstance(node.func, ast.Attribute):
+                table = self.value(node.func.value)
+                if isinstance(table, dict) and str(arguments[0]) in table:
+                    return table[str(arguments[0])]
             if len(arguments) > 1:
-                return arguments[-1]
+                return arguments[1]
             return f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
         if name == "os.path.join":
             return posixpath.join(*map(_text_part, arguments))

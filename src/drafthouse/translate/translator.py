@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import yaml
@@ -82,16 +83,11 @@ def translate(
     """
     commands, paste = commands_of(text)
 
-    def file_of(name: str) -> str | None:
-        for pasted_name in (name, name.removeprefix("./"), name.rsplit("/", 1)[-1]):
-            if pasted_name in paste.files:
-                return paste.files[pasted_name]
-        return read(name)
-
     translations: list[Translation] = []
     problems = list(paste.problems)
     for command in commands:
         try:
+            file_of = partial(_file_text, files={**paste.files, **command.files}, read=read)
             translations.append(_Translator(Reading(command, house, flags, file_of)).translation())
         except DrafthouseError as error:
             for problem in error.problems:
@@ -110,6 +106,18 @@ def translate(
     if all(translation.baseline and not translation.asked for translation in translations):
         incomplete += _unreached_speculation(text)
     return translations, [*paste.loose_flags, *incomplete], refused
+
+
+def _file_text(name: str, files: dict[str, str], read: Callable[[str], str | None]) -> str | None:
+    """The text of a file that the paste holds, also in another folder (a container has its own); else from ``read``."""
+    base_name = name.rsplit("/", 1)[-1]
+    for pasted_name in (name, name.removeprefix("./"), base_name):
+        if pasted_name in files:
+            return files[pasted_name]
+    texts = {text for pasted_name, text in files.items() if pasted_name.rsplit("/", 1)[-1] == base_name}
+    if len(texts) == 1:
+        return texts.pop()
+    return read(name)
 
 
 def _unreached_speculation(text: str) -> list[str]:
