@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_948,
-    "Python tokens": 532_800,
-    "Python test lines": 86_245,
+    "product lines": 98_959,
+    "Python tokens": 532_905,
+    "Python test lines": 86_339,
     "untyped mappings": 161,
     "comprehensions": 1_489,
     "conditional expressions": 814,

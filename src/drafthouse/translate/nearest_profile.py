@@ -196,7 +196,8 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name.
 
-    ``draft`` "": the command speculates without a draft model, as suffix decoding does.
+    ``draft`` "": the command speculates without a draft model, as suffix decoding does; or it is the names of the keys
+    of a configuration without one.
     """
     model = house.models.get(catalogue_id(house, draft) or guessed_catalogue_id(house, draft) or "")
     if model:
@@ -211,6 +212,10 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
         ("dflash", "dflash"),
         ("dspark", "dspark"),
         ("-assistant", "mtp"),
+        # Keys of a configuration without method and draft; by a number of tokens alone it is the head in the target.
+        ("suffix", "suffix"),
+        ("prompt_lookup", "ngram"),
+        ("num_speculative_tokens", "mtp"),
     ):
         if word in name:
             return method

@@ -32,20 +32,9 @@ _SHELLS = ("bash", "sh", "zsh")
 _CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
 _APPTAINERS = ("apptainer", "singularity")
 #: Programs that take an engine's name as an argument without starting it.
-_NO_LAUNCHERS = (
-    "pkill",
-    "pgrep",
-    "grep",
-    "which",
-    "killall",
-    "pip",
-    "pip3",
-    "apt",
-    "printf",
-    "apt-get",
-    "brew",
-    "man",
-    "type",
+_NO_LAUNCHER = re.compile(
+    r"(?:\S+ (?:-\S+ )*)?(?:\S*/)?"
+    r"(?:pkill|pgrep|grep|which|killall|pip3?|apt(?:-get)?|printf|brew|man|type|journalctl|systemctl|ps)(?: |$)"
 )
 _NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS, *_APPTAINERS], key=len, reverse=True)
 _PROGRAM_NAME = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _NAMES))})(?:\.exe)?(?![\w.-])")
@@ -366,7 +355,7 @@ def _shown_words(words: list[str]) -> list[str]:
 def _commands_of_run(run: Run, shell: Shell) -> list[PastedCommand]:
     """The serve commands of a shell's run: itself, those in its words that are scripts, or none."""
     words = run.words
-    if words and words[0].rsplit("/", 1)[-1] in _NO_LAUNCHERS:
+    if _NO_LAUNCHER.match(" ".join(words[:4])):
         return []
     for index, word in enumerate(words):
         if word == BROKEN_LINE:

@@ -325,9 +325,7 @@ class Reading:
         named, bare_words = self._possible_models(given)
         # A flag beats a bare word. Of flags the last one counts, of words the first: it follows the program.
         chosen = (named[-1:] or bare_words[:1] or [Given("", "", "")])[0]
-        # Words without any flag may be the rest of a sentence: "run llama-server as root".
-        in_prose = len(given) == len(bare_words) and _SENTENCE_WORD.fullmatch(str(chosen.value))
-        if in_prose or not str(chosen.value).strip("/ "):
+        if not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
         if chosen.name == "hf-repo":
             self.target_flag = "--hf-repo"
@@ -354,6 +352,12 @@ class Reading:
                 bare_words.append(entry)
             elif entry.name == "":
                 self.note(entry.value, "", "a placeholder: fill it in", "ignored")
+        # Words without any flag may be the rest of a sentence, "run llama-server as root", all the more where an engine
+        # takes its model by a flag only.
+        needs_flag = self.engine["launch"].get("target") == "--model"
+        no_flags = bare_words and len(given) == len(bare_words)
+        if no_flags and (needs_flag or _SENTENCE_WORD.fullmatch(str(bare_words[0].value))):
+            return [], []
         return named, bare_words
 
     # --- flags of the server --------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def _expanded_makefile(text: str) -> str:
 
 _RECIPE = re.compile(r"^[\w%./$()-]+[ \t]*:(?!=)[^\n]*\n\t", re.MULTILINE)
 _MAKE_VARIABLE = re.compile(r"^(?:export[ \t]+)?(\w+)[ \t]*[?:]?:?=[ \t]*((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
-_WINDOWS = re.compile(r"\.exe\b|^PS [A-Z]:|\$env:|^@?echo off\b", re.IGNORECASE | re.MULTILINE)
+WINDOWS = re.compile(r"\.exe\b|^PS [A-Z]:|\$env:|^@?echo off\b|\{`\"", re.IGNORECASE | re.MULTILINE)
 _Replacement = str | Callable[[re.Match[str]], str]
 #: Lists of a Nix module: the setting above it that goes before its words, and the command before that.
 _NIX_STARTS = {"cmd": ("image", "docker run"), "extraFlags": ("model", "llama-server -m")}
@@ -131,7 +131,7 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     (r"(?<=[\w.:\"'%])\\(?=[\w.%])", "/", True),
     (r"(?<=\s)\.\\(?=[\w.])|^\.\\(?=[\w.])", "./", True),
     (r"\"\{(?:\"\"|[^\"\n])*\}\"", _doubled_quotes, True),
-    (r"%([A-Za-z_]\w*)%", r"${\1}", True),
+    (r"[%!]([A-Za-z_]\w*)[%!]", r"${\1}", True),
     (r"^([ \t]*\$\w+[ \t]*=[ \t]*)Join-Path[^\n]*?([\w.-]+\.exe)['\"]?\)*[ \t]*$", r'\1"\2"', True),
     (r"[ \t][\^`][ \t]*(?=\n)", r" \\", True),
     (r"(?i)^[ \t]*start[ \t]+(?:\"[^\"\n]*\"[ \t]+)?(?:/\w+[ \t]+)*(?=\S+\.exe\b)", "", True),
@@ -149,9 +149,17 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     ),
     (r"(?<=\.exe)[ \t]+\"(-[^\"\n]*[ \t][^\"\n]*)\"", r" \1", True),
     (r"[ \t]-(?:NoNewWindow|PassThru|Wait|(?:RedirectStandard\w+|WindowStyle|WorkingDirectory)[ \t]+\S+)", "", True),
-    # PowerShell: variables, lists, and lists as arguments.
+    # PowerShell: parameters, a condition on one line (taken as true), lists without brackets, variables, lists, and
+    # lists as arguments.
+    (r"^[ \t]*(?:param[ \t]*\([ \t]*)?\[[\w.]+(?:\[\])?\][ \t]*(?=\$\w+[ \t]*=|\$\w+\.Add)", "", True),
+    (r"^([ \t]*\$\w+)\.Add(?:Range)?\((?:@\()?([^\n]*?)\)+[^()\n]*$", r"\1 += @(\2)", True),
+    (r"(?<==)[ \t]*\[[\w.\[\]]+\](?:::new\(\))?", " ", True),
+    (r",[ \t]*\[[\w.]+\][ \t]*\$(\w+)[ \t]*=[ \t]*", r"; \1=", True),
+    (r"^[ \t]*if[ \t]*\([^{}\n]*\)[ \t]*\{[ \t]*(\$[^{}\n]*?)[ \t;]*\}[^\n]*$", r"\1", True),
+    (r"^([ \t]*\$\w+[ \t]*\+?=)[ \t]*((?:[\"'$][^,()\n]*,[ \t]*)+[^,()\s][^,()\n]*)$", r"\1 (\2)", True),
+    (r"`(?=\")", r"\\", True),
     (r"^([ \t]*)\$(\w+)[ \t]*(\+?=)[ \t]*@?(?=[(\"'\d])", r"\1\2\3", True),
-    (r"(?<=[\"'\w)]),(?:[ \t]*(?=\n|[\"'$#])|[ \t]+(?=\d))", " ", True),
+    (r"(?<=[\"'\w)]),(?![ \t]*\"[\w.]+\"[ \t]*:)(?:[ \t]*(?=\n|[\"'$#])|[ \t]+(?=\d))", " ", True),
     (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
@@ -206,7 +214,7 @@ _NIX_REPAIRS: tuple[tuple[str, _Replacement], ...] = (
 
 def repair(text: str) -> str:
     """The text after all repairs, for a shell's parser."""
-    windows = _WINDOWS.search(text) is not None
+    windows = WINDOWS.search(text) is not None
     if _RECIPE.search(text):
         text = _expanded_makefile(text)
     if _NIX.search(text):

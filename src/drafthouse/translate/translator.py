@@ -38,6 +38,7 @@ from .nearest_profile import (
     usual_tokens,
 )
 from .reader import Reading
+from .repairs import WINDOWS
 from .sources import commands_of
 from .values import nested, shell_quoted, with_numbers
 
@@ -104,7 +105,11 @@ def translate(
         else:
             refused.append(problem)
     if all(translation.baseline and not translation.asked for translation in translations):
-        incomplete += _unreached_speculation(text)
+        unreached = _unreached_speculation(text)
+        incomplete += unreached
+        if WINDOWS.search(text):  # read by rewriting it, so a line that is not reached may not have been understood
+            for translation in translations:
+                translation.asked += unreached
     return translations, [*paste.loose_flags, *incomplete], refused
 
 
@@ -125,7 +130,7 @@ def _unreached_speculation(text: str) -> list[str]:
     lines: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
         match = _SPECULATES.search(line)
-        if match and not line.lstrip().startswith(("#", "//")):
+        if match and not line.lstrip().upper().startswith(("#", "//", "REM ", "::")):
             lines.append(f"line {number}: {match[0]} (not reached)")
     return lines
 
