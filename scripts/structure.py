@@ -34,11 +34,11 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_959,
-    "Python tokens": 532_905,
+    "product lines": 98_989,
+    "Python tokens": 533_231,
     "Python test lines": 86_339,
     "untyped mappings": 161,
-    "comprehensions": 1_489,
+    "comprehensions": 1_490,
     "conditional expressions": 814,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,

@@ -36,6 +36,7 @@ _NO_LAUNCHER = re.compile(
     r"(?:\S+ (?:-\S+ )*)?(?:\S*/)?"
     r"(?:pkill|pgrep|grep|which|killall|pip3?|apt(?:-get)?|printf|brew|man|type|journalctl|systemctl|ps)(?: |$)"
 )
+_PRINTS = re.compile(r"(?:\w*[_-])?(?:echo|log|info|print|say|msg|status|step|debug|warn|note)(?:[_-]\w*)?")
 _NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS, *_APPTAINERS], key=len, reverse=True)
 _PROGRAM_NAME = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _NAMES))})(?:\.exe)?(?![\w.-])")
 #: The first line of a statement of several lines: a program, an assignment, a here-document, the start of a block.
@@ -84,6 +85,7 @@ class PastedCommand:
     launchers: list[str] = field(default_factory=list)  # programs before it (`sudo`), with their flags
     guessed: list[str] = field(default_factory=list)  # conditions of the script that are assumed true
     files: dict[str, str] = field(default_factory=dict)  # texts that the script around it writes, by file name
+    printed: bool = False  # by `echo` or a script's own `log`, mostly before it is run
 
 
 @dataclass
@@ -153,13 +155,8 @@ def _read_statements(text: str, values: dict[str, Value]) -> Paste:
     start = len(shell.runs)
     shell.finish()
     commands += _commands_since(start, shell)
-    if not commands:  # a variable may contain a command that another script starts
-        for name, value in shell.values.items():
-            if name in values:  # of the text around this one
-                continue
-            run = Run(1, value if isinstance(value, list) else [value])
-            if _PROGRAM_NAME.search(" ".join(run.words)):
-                commands += _commands_of_run(run, shell)
+    unprinted = [command for command in commands if not command.printed]
+    commands = unprinted or commands or _commands_of_variables(shell, values)
     used: set[str] = set()
     for command in commands:
         command.guessed = list(dict.fromkeys(shell.guessed))
@@ -195,6 +192,18 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         if statement.strip():
             yield start + 1, statement
         start = end
+
+
+def _commands_of_variables(shell: Shell, known: dict[str, Value]) -> list[PastedCommand]:
+    """The commands in variables, which another script starts; those in ``known`` are of the text around this one."""
+    commands: list[PastedCommand] = []
+    for name, value in shell.values.items():
+        if name in known:
+            continue
+        run = Run(1, value if isinstance(value, list) else [value])
+        if _PROGRAM_NAME.search(" ".join(run.words)):
+            commands += _commands_of_run(run, shell)
+    return commands
 
 
 def _is_lost_value(lines: list[str]) -> bool:
@@ -343,6 +352,7 @@ def _commands_since(start: int, shell: Shell) -> list[PastedCommand]:
     for run in shell.runs[start:]:
         for command in _commands_of_run(run, shell):
             command.files = {**shell.files, **command.files}  # so far: a script may write a file anew for each server
+            command.printed = _PRINTS.fullmatch(run.words[0]) is not None
             commands.append(command)
     return commands
 
@@ -368,11 +378,12 @@ def _commands_of_run(run: Run, shell: Shell) -> list[PastedCommand]:
         found = _command(shown_rest, run.line)
         if found is None:
             continue
-        # Prose may name a program too. Of a command only launchers precede it, or its first argument is a flag.
+        # Prose may name a program too. Of a command only launchers precede it, or its first argument is a flag, or a
+        # repository with a flag behind it.
         prefix, only_launchers = before_program(_shown_words(words[:index]))
-        # The first argument: the arguments, `found.words`, are the last words of `shown_rest`.
-        next_word = rest[len(shown_rest) - len(found.words) :][:1]
-        flags_follow = BROKEN_LINE in rest[:3] or bool(next_word and next_word[0].startswith("-"))
+        # The first arguments: the arguments, `found.words`, are the last words of `shown_rest`.
+        next_words = _shown_words(rest[len(shown_rest) - len(found.words) :][:2])
+        flags_follow = BROKEN_LINE in rest[:3] or re.match(r"-|\S*[/>]\S* --\w", " ".join(next_words)) is not None
         if not (only_launchers or flags_follow or found.program == SHELL):
             continue
         if run.in_backticks and not found.words:  # a program's name that a sentence quotes

@@ -37,6 +37,7 @@ class Program:
     names: dict[str, Any] = field(default_factory=dict)  # values by name
     calls: list[tuple[int, str, list[Any], dict[str, Any]]] = field(default_factory=list)
     """Line, name of the function without its module, positional values, keyword values."""
+    objects: dict[str, int] = field(default_factory=dict)  # by name, the index of the call that made them
     environment: dict[str, str] = field(default_factory=dict)  # the environment variables that it sets
     texts: list[tuple[int, str]] = field(default_factory=list)  # its strings, each with its line
     lists: list[tuple[int, list[Any]]] = field(default_factory=list)  # its lists, each with its line
@@ -144,7 +145,10 @@ class _Reader(ast.NodeVisitor):
         value = self.value(node.value)
         for target in node.targets:
             self._set(target, value)
+        calls = len(self.program.calls)
         self._inside(node.value)
+        if isinstance(node.value, ast.Call) and self.program.calls[calls:]:
+            self.program.objects[ast.unparse(node.targets[0])] = calls
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -152,7 +156,7 @@ class _Reader(ast.NodeVisitor):
             self._inside(node.value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
+        if isinstance(node.target, ast.Name) and isinstance(node.op, (ast.Add, ast.BitOr)):
             self._add(node.target.id, self.value(node.value))
         self.visit(node.value)
 
@@ -180,6 +184,7 @@ class _Reader(ast.NodeVisitor):
                 if name == "append":
                     value = [plain_value(value)]
                 self._add(owner.id, value)
+            self._add(owner.id, self._keywords(node))
         else:
             arguments = list(map(self.value, node.args))
             if name == "add_argument" and arguments:
@@ -208,8 +213,13 @@ class _Reader(ast.NodeVisitor):
     def _set(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, (ast.Name, ast.Attribute)):
             self.names[ast.unparse(target)] = value
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) in self.program.objects:
+                self.program.calls[self.program.objects[ast.unparse(target.value)]][-1][target.attr] = value
             if isinstance(value, list):
                 self.program.lists.append((self.line, value))
+        elif isinstance(target, ast.Tuple) and isinstance(value, list):
+            for name, part in zip(target.elts, value, strict=False):
+                self._set(name, part)
         elif isinstance(target, ast.Subscript):
             holder, key = ast.unparse(target.value), str(plain_value(self.value(target.slice)))
             if holder == "os.environ":

@@ -38,7 +38,7 @@ _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
 #: A word of a sentence after a program's name, which is no model: ``llama-server it)``.
 _SENTENCE_WORD = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|on|that)\W*|[^<].*[)`,;]")
 _SCRIPT_ARGUMENTS = ("$@", "${@}", "$*", "${*}")
-_VARIABLE_ALONE = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
+_VARIABLE_ALONE = re.compile(r"\$(?:\w+(?:\[[^\]]*\])?|\{[^}]*\}|\([^)]*\))")
 _HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
 #: Names of variables and flags, and keys in JSON, that may turn on speculation.
 _MAY_SPECULATE = re.compile(

@@ -77,6 +77,11 @@ def _doubled_quotes(match: re.Match[str]) -> str:
     return re.sub(r"(?<!^)\"\"(?!$)", r'\\"', match.group())
 
 
+def _not_indented(match: re.Match[str]) -> str:
+    """A here-document of an indented block of a page, without the indentation of its end in all its lines."""
+    return re.sub(rf"^{match['indent']}", "", match.group(), flags=re.MULTILINE)
+
+
 def _nix_variable(match: re.Match[str]) -> str:
     """A Nix name as a shell's variable: ``${llama-server}`` and ``${cfg.host}`` are none of a shell."""
     return re.sub(r"[.-]", "_", match.group())
@@ -167,6 +172,12 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     (
         r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:[$>%&\u276f\u279c]|PS[^>\n]*>|\[?[\w.-]+@[\w.:~/ -]+\]?[$#]|\d+[.)])[ \t]+",
         "",
+        False,
+    ),
+    (
+        r"^(?P<indent>[ ]+)(?=\S)[^\n]*<<[ \t]*['\"]?(?P<end>\w+)['\"]?[^\n]*\n"
+        r"(?:(?P=indent)[^\n]*\n|[ \t]*\n)*?(?P=indent)(?P=end)[ \t]*$",
+        _not_indented,
         False,
     ),
     # Keywords before a command: systemd units, Nix, Dockerfiles, PowerShell, cmd.

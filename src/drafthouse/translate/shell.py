@@ -574,10 +574,8 @@ def _file_name(name: str) -> str:
 
 def split_value(value: str) -> list[str]:
     """The words of an unquoted variable's value; quotes in it group words, as its author meant."""
-    if "$(" in value:  # an unknown output stays one word
-        return [value]
-    pieces = value.split()
-    if not re.search(r"['\"\\]", value) or any(map(_is_json, pieces)):
+    pieces = re.findall(r"(?:\$\((?:[^()]|\([^()]*\))*\)|\S)+", value)  # an unknown output stays one word
+    if "$(" in value or not re.search(r"['\"\\]", value) or any(map(_is_json, pieces)):
         return pieces
     return words_of(value)
 
