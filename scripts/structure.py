@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_989,
-    "Python tokens": 533_231,
+    "product lines": 98_983,
+    "Python tokens": 533_218,
     "Python test lines": 86_339,
     "untyped mappings": 161,
     "comprehensions": 1_490,

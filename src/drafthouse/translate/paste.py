@@ -56,6 +56,8 @@ _FENCE = re.compile(r"[ \t>]*(?:`{3}|~{3})")
 _QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*|<[A-Za-z][^>\n]*>)"
 _FLAG = rf"--?[A-Za-z][\w.-]*(?:(?:=|[ \t]+){_QUOTED})?"
 _FLAG_LINE = re.compile(rf"[ \t]*{_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:$|[>|;&])")
+#: A flag at the end of a line and its quoted value on the next, as a mail wraps them.
+_LOST_VALUE = re.compile(r"(?<!\S)--[A-Za-z][\w.-]*\n\s*['\"{]")
 #: The start of a comment line, or of a line that a diff adds.
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::|\+(?!\+))[ \t]?", re.MULTILINE)
 _NO_SHELL = re.compile(rf"{_COMMENT.pattern}|^[ \t]*\|")  # a comment, or the row of a table
@@ -185,7 +187,9 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             failed += 1
         statement = _joined(lines[start:end])
         if _PROGRAM_NAME.search(statement):  # lines of flags below it belong to it, although a backslash is missing
-            while end < len(lines) and (_FLAG_LINE.match(lines[end]) or _is_lost_value(lines[end - 1 : end + 1])):
+            while end < len(lines) and (
+                _FLAG_LINE.match(lines[end]) or _LOST_VALUE.search("\n".join(lines[end - 1 : end + 1]))
+            ):
                 more_end, _ = _statement_end(lines, end, furthest)
                 statement += " \\\n" + _joined(lines[end:more_end])
                 end = more_end
@@ -204,13 +208,6 @@ def _commands_of_variables(shell: Shell, known: dict[str, Value]) -> list[Pasted
         if _PROGRAM_NAME.search(" ".join(run.words)):
             commands += _commands_of_run(run, shell)
     return commands
-
-
-def _is_lost_value(lines: list[str]) -> bool:
-    """True if the second of two lines is the quoted value of the flag at the end of the first (a mail wrapped them)."""
-    return (
-        re.search(r"(?<!\S)--[A-Za-z][\w.-]*$", lines[0]) is not None and re.match(r"\s*['\"{]", lines[1]) is not None
-    )
 
 
 def _bounds(lines: list[str]) -> list[int]:
@@ -306,7 +303,8 @@ def _commands_of_broken(statement: str, line: int, shell: Shell, problems: list[
     for match in _PROGRAM_NAME.finditer(statement):
         start = statement.rfind("\n", 0, match.start()) + 1
         head = re.split(r"&&|[;|`(]", statement[start : match.start()])[-1]
-        tail = statement[match.end() :].partition("\n\n")[0]
+        is_in_backticks = statement[start : match.start()].count("`") % 2  # in a table, say
+        tail = statement[match.end() :].partition(("\n\n", "`")[is_in_backticks])[0]
         lines_above = statement.count("\n", 0, match.start())
         for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", hide_match, tail)):
             if parsed(text).has_error:

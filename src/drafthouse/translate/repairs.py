@@ -82,11 +82,6 @@ def _not_indented(match: re.Match[str]) -> str:
     return re.sub(rf"^{match['indent']}", "", match.group(), flags=re.MULTILINE)
 
 
-def _nix_variable(match: re.Match[str]) -> str:
-    """A Nix name as a shell's variable: ``${llama-server}`` and ``${cfg.host}`` are none of a shell."""
-    return re.sub(r"[.-]", "_", match.group())
-
-
 def _nix_list(match: re.Match[str]) -> str:
     """A list of a command's words in Nix as a line of shell: a unit's, a container's, or llama.cpp's module's."""
     strings = [re.sub(r"\\(.)", r"\1", text) for text in re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match["list"])]
@@ -168,6 +163,7 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
+    (r"\\`", "`", False),  # escaped for a page
     # Shell prompts, and the numbers of a list.
     (
         r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:[$>%&\u276f\u279c]|PS[^>\n]*>|\[?[\w.-]+@[\w.:~/ -]+\]?[$#]|\d+[.)])[ \t]+",
@@ -213,7 +209,7 @@ _NIX_REPAIRS: tuple[tuple[str, _Replacement], ...] = (
     (r"(?<=getExe)'", ""),
     (r"\$\{(?:pkgs|lib|config)\.[\w.\"-]+\}", "/nix"),
     (r"''(?=\$\{)", ""),
-    (r"\$\{[\w.-]+\}", _nix_variable),
+    (r"\$\{[\w.-]+\}", lambda match: re.sub(r"[.-]", "_", match[0])),
     (
         r"^[ \t]*(?:serviceConfig\.)?(?:ExecStart|cmd|command|script)[ \t]*=[ \t]*"
         r"\"((?:[^\"\\\n]|\\.)*)\"[ \t]*;?[ \t]*$",
