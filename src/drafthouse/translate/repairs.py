@@ -172,7 +172,7 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     ),
     (
         r"^(?P<indent>[ ]+)(?=\S)[^\n]*<<[ \t]*['\"]?(?P<end>\w+)['\"]?[^\n]*\n"
-        r"(?:(?P=indent)[^\n]*\n|[ \t]*\n)*?(?P=indent)(?P=end)[ \t]*$",
+        r"(?:(?P=indent)[^\n]*\n|[ \t]*\n){0,400}?(?P=indent)(?P=end)[ \t]*$",
         _not_indented,
         False,
     ),
@@ -203,7 +203,7 @@ _NIX_REPAIRS: tuple[tuple[str, _Replacement], ...] = (
     (r"\$\{lib\.optionalString[ \t]+(?:\([^()]*\)|[\w.]+)[ \t]+\"((?:[^\"\\]|\\.)*)\"\}", r"\1"),
     (
         r"^[ \t]*(?:serviceConfig\.)?(?P<key>ExecStart|cmd|extraFlags)[ \t]*=[^;\[\"]*(?:\" ?\")?[^;\[\"]*\["
-        r"(?P<list>(?:[^\]\"]|\"(?:[^\"\\]|\\.)*\")*)\][^;\n]*;",
+        r"(?P<list>(?:[^\]\[\"]|\"(?:[^\"\\]|\\.)*\")*)\][^;\n]*;",
         _nix_list,
     ),
     (r"(?<=getExe)'", ""),
