@@ -22,6 +22,14 @@ _DRAFT_FILES = (
     ("dflash", "draft-dflash"),
     ("dspark", "draft-dspark"),
 )
+#: Types of branches, forks and old versions -> their name today (pull requests 22673 and 22397).
+_OLD_TYPES = {
+    "draft": "draft-simple", "mtp": "draft-mtp", "eagle3": "draft-eagle3", "dflash": "draft-dflash",
+    "dspark": "draft-dspark",
+}  # fmt: skip
+#: Parameters of a lookup in ik_llama.cpp (``ngram-map-k:n_max=64,ngram_min_hits=1``) -> the end of today's flag.
+_PARAMETERS = {"n_max": "size-m", "ngram_size_n": "size-n", "ngram_size_m": "size-m", "ngram_min_hits": "min-hits"}
+_PARAMETERS_OF_MOD = {"n_max": "n-max", "n_min": "n-min", "ngram_size_n": "n-match"}
 _RENAMED = "2026-04 (PR 22397)"  # when the speculation flags got their present names
 #: Log lines about one answer (pull requests 22673 and 24536), and about all answers since the start (23269).
 _ANSWER = re.compile(
@@ -94,17 +102,24 @@ class LlamaCpp(SpecDecodeCounters):
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take the ``--spec-…`` flags out of a command; see `Engine.read_speculation`."""
-        words: Settings = {flag.name: flag.value for flag in command.take("spec-")}
-        if not words or words.get("spec-type") == "none":
-            return None
+        taken = command.take("spec-")
+        words: Settings = {flag.name: flag.value for flag in taken}
         draft = str(words.get("spec-draft-model") or words.get("spec-draft-hf") or "")
-        method = str(words.get("spec-type") or "")  # one type or more, separated by commas
-        if not method:
-            method = _default_type(draft, words)
-            why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
-            command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
+        types = _types_of(words, command)
+        if types == ["none"] or not (types or draft):
+            for flag in taken:
+                if types or flag.name in command.table.get("known", ()):
+                    why = "it has no effect without a draft model or a type of speculation"
+                    command.note(f"{flag.spelled} {flag.value}", "", why, "ignored")
+                else:
+                    command.given.append(flag)  # a flag of another build, which may turn speculation on
+            return None
+        if not types:
+            types = [_default_type(draft, words)]
+            why = "a draft model alone no longer drafts; the type must be named"
+            command.note("(no --spec-type)", f"--spec-type {types[0]}", why, "chosen", _RENAMED)
         # A draft first: a profile's method is the draft, and names the lookups beside it. (False sorts before True.)
-        types = sorted(method.split(","), key=lambda spec_type: not spec_type.startswith("draft-"))
+        types.sort(key=lambda spec_type: not spec_type.startswith("draft-"))
         method, *lookups = types
         _rename_lookup_flags(method, words, command)
         default_flag = f"--spec-{method}-size-m" if method in _SIZES else "--spec-draft-n-max"
@@ -115,7 +130,6 @@ class LlamaCpp(SpecDecodeCounters):
         if draft and not method.startswith("draft-"):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"
             command.note(draft, draft, why, "kept", _RENAMED)
-        words.pop("spec-type", None)
         flags: Settings = {"--spec-type": ",".join(types)}
         for key, value in words.items():
             flags[f"--{key}"] = value
@@ -124,12 +138,37 @@ class LlamaCpp(SpecDecodeCounters):
         return speculation.sort_words(command.option_names(method), basic, json_value)
 
 
+def _types_of(words: Settings, command: Command) -> list[str]:
+    """The types of `--spec-type` and `--spec-default` by today's names; parameters behind a type become ``words``."""
+    types: list[str] = []
+    for part in filter(None, str(words.pop("spec-type", "")).split(",")):
+        name, _, setting = part.partition(":")
+        if "=" in name:  # another parameter of the type before it
+            setting = name
+        else:
+            types.append(_OLD_TYPES.get(name, name))
+        key, equals, value = setting.partition("=")
+        if equals and types[-1].startswith("ngram-"):
+            ends = _PARAMETERS_OF_MOD if types[-1] == "ngram-mod" else _PARAMETERS
+            words[f"spec-{types[-1]}-{ends.get(key, key)}"] = value
+        elif equals:
+            words[f"spec-draft-{key.replace('_', '-')}"] = value
+        if part != types[-1]:
+            command.note(
+                f"--spec-type {part}", f"--spec-type {types[-1]}", "today's name and flags", "renamed", _RENAMED
+            )
+    if words.pop("spec-default", False):
+        types.append("ngram-mod")
+        for key, number in {"n-match": 24, "n-min": 48, "n-max": 64}.items():  # common/arg.cpp
+            words.setdefault(f"spec-ngram-mod-{key}", number)
+        command.note("--spec-default", "--spec-type ngram-mod", "it stands for this lookup and its sizes", "renamed")
+    return list(dict.fromkeys(types))
+
+
 def _default_type(draft: str, words: Settings) -> str:
-    """The type of a command without --spec-type: by the name of its draft, or a lookup without a draft."""
-    if not draft:
-        return "ngram-mod" if "spec-default" in words else "ngram-simple"
+    """The type of a command with a draft and without --spec-type, by the name of the draft, or of a flag."""
     for pattern, spec_type in _DRAFT_FILES:
-        if re.search(pattern, draft, re.IGNORECASE):
+        if re.search(pattern, " ".join([draft, *words]), re.IGNORECASE):
             return spec_type
     return "draft-simple"
 

@@ -170,7 +170,7 @@ class Command:
     given: list[Given]
     before: frozenset[str]  # names of the flags before they were renamed
     engine: EngineEntry  # from the catalogue
-    table: FlagTable
+    table: FlagsToday
     changes: list[Change]  # so far; the user sees them
     guess: Callable[[str], str]  # the method for the name of a draft
     taken: Settings = field(default_factory=dict)  # by `Engine.take_speculation`

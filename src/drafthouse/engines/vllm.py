@@ -173,7 +173,7 @@ class VLLM(SpecDecodeCounters):
         draft = str(raw.get("model") or "").rstrip("/")
         method = str(raw.get("method") or "")
         if not method:
-            method = command.guess(draft)
+            method = command.guess(str(raw.get("model", " ".join(raw))))
             why = "derived from the draft; the engine would guess it from the draft's name, so it is explicit now"
             command.note("(no method)", f"method: {method}", why, "chosen")
         if _OLD_MTP.fullmatch(method):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +18,16 @@ from .repairs import repair, restored
 from .shell import words_of
 from .values import setting_words
 
-_FENCE = re.compile(r"^([ \t]*)```[ \t]*(?:ya?ml)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^([ \t]*)```[ \t]*(?:ya?ml|ini|toml|[Dd]ocker(?:file)?)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL
+)
 #: The first line of a YAML file inside a paste, and the lines that continue it.
 _FIRST_YAML_LINE = re.compile(r"^(?:services|apiVersion|macros|models|version|x-[\w-]+):", re.MULTILINE)
 _YAML_LINES = re.compile(r"(?:(?:[ \t]+[^\n]*|[\w.-]+:(?:[ \t][^\n]*)?|-[ \t-][^\n]*|#[^\n]*|---[^\n]*|)(?:\n|\Z))*")
 _SECTION = re.compile(r"^[ \t]*\[(?P<name>[^\]\n\"',]+)\][ \t]*$", re.MULTILINE)
 _ENTRY_LINE = re.compile(r"^[ \t]*(?P<key>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
+_DOCKERFILE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|ARG[ \t][^\n]*\n)*FROM[ \t]")
+_INSTRUCTION = re.compile(r"^(?P<name>FROM|ENV|CMD|ENTRYPOINT)[ \t]+(?P<value>(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 _DOCUMENT = re.compile(r"^---[^\n]*\n|^\.\.\.[ \t]*\n", re.MULTILINE)
 #: Keys of a holder: the program, its arguments, and program with arguments.
 _ENTRY, _ARGUMENTS, _WHOLE = "entrypoint", "args", "cmd"
@@ -66,7 +71,8 @@ class Holder:
 
         def words(value: Any) -> list[str]:
             if isinstance(value, str):
-                return list(map(restored, words_of(repair(text_of(value)))))
+                code = re.sub(r"^[ \t]*#.*\n?", "", value, flags=re.MULTILINE)  # llama-swap removes these lines
+                return list(map(restored, words_of(repair(text_of(code)))))
             texts: list[str] = []
             for item in value:
                 if not isinstance(item, (dict, list)):
@@ -98,7 +104,9 @@ def holders_of(text: str) -> tuple[list[Holder], str]:
     rest = text
     for begin, end in [*spans, (0, len(text))]:
         body, lines_above = rest[begin:end], text.count("\n", 0, begin)
-        holders = list(_holders_in_yaml(body, lines_above)) or list(_holders_in_sections(body, lines_above))
+        holders: list[Holder] = []
+        for reader in (_holders_in_yaml, _holders_in_sections, _holders_in_dockerfile):
+            holders = holders or list(reader(body, lines_above))
         if holders:
             all_holders += holders
             rest = rest[:begin] + re.sub(r"[^\n]", " ", body) + rest[end:]
@@ -125,6 +133,32 @@ def _holders_in_sections(text: str, lines_above: int) -> Iterator[Holder]:
             yield _preset({**common_keys, **keys}, line)
 
 
+def _holders_in_dockerfile(text: str, lines_above: int) -> Iterator[Holder]:
+    """Yield the holder of a Dockerfile: what its last stage starts; the image below may have the entrypoint."""
+    if not _DOCKERFILE.match(text):
+        return
+    holder = Holder(0)
+    for part in _INSTRUCTION.finditer(text):
+        value: Any = re.sub(r"\\\n", " ", part["value"]).strip()
+        if part["name"] == "FROM":
+            holder = Holder(0, image=re.sub(r"^--\S+[ \t]+|[ \t]+(?:as|AS)[ \t].*", "", value))
+            continue
+        if part["name"] == "ENV":
+            holder.environment |= dict(_variables(words_of(value)))
+            continue
+        holder.line = lines_above + text.count("\n", 0, part.start()) + 1
+        words = ["sh", "-c", value]
+        if value.startswith("["):
+            with suppress(BadDocument):
+                words = yaml_of(value)
+        if part["name"] == "CMD":
+            holder.command = words
+        else:
+            holder.entrypoint = words
+    if holder.line or any(name.startswith(_FLAG_VARIABLES) for name in holder.environment):
+        yield holder
+
+
 def _quadlet(pairs: list[tuple[str, str]], line: int) -> Holder:
     """The holder of a podman Quadlet's `[Container]` section; `Environment` may occur several times."""
     keys = dict(pairs)
@@ -143,7 +177,8 @@ def _preset(keys: Mapping[str, str], line: int) -> Holder:
     """The holder of a preset's section: a key is a flag, or a variable if it is in upper case."""
     words = [_PRESETS_PROGRAM]
     holder = Holder(line, words)
-    for key, value in keys.items():
+    for key, commented_value in keys.items():
+        value = re.split(r"[ \t]*[;#]", commented_value)[0]  # as in common/preset.cpp, which knows no quotes
         unquoted = value.strip("\"'") if value[:1] == value[-1:] else value  # only quotes that form a pair
         if key.isupper():
             holder.environment[key] = unquoted
@@ -174,8 +209,7 @@ def _holders_in_yaml(text: str, lines_above: int) -> Iterator[Holder]:
             data = yaml_of(_dedented(document))
         except BadDocument:
             continue
-        macros = _mapping(_mapping(data).get("macros"))
-        for holder in _walk(data, {str(name): str(text) for name, text in macros.items()}):
+        for holder in _walk(data, {}):
             # Parsed YAML has no line numbers, so the line is searched by the last word of the command.
             word = str(_last(holder.entrypoint) or _last(holder.command) or _last(holder.arguments) or holder.image)
             place = text.find(word.strip().split("\n")[0][:20], begin)
@@ -210,6 +244,7 @@ def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
             yield from _walk(item, macros)
     if not isinstance(data, dict):
         return
+    macros = {**macros, **{str(name): str(text) for name, text in _mapping(data.get("macros")).items()}}
     holder = _chart_holder(data) or _holder(data, macros)
     if holder is not None:
         yield holder

@@ -52,12 +52,17 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
     if "$(" in word:  # the output of an unknown command, which stays in the text without quotes
         word = word.replace('"', "")
     if operator.group() in (":-", "-", ":=", "="):
-        return value or word.strip("\"'")
+        return value or _unquoted(word)
     if operator.group() in (":+", "+"):
-        return word.strip("\"'") if value else ""
+        return _unquoted(word) if value else ""
     if operator.group() in (":?", "?"):
         return f"${{{match['name']}}}" if value is None else value
     return text if value is None else _edited(as_text(value), operator.group(), word)
+
+
+def _unquoted(word: str) -> str:
+    """A word without the pair of quotes around all of it; quotes of a part of it stay, to keep that together."""
+    return re.sub(r"\A(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\")\Z", r"\1\2", word, flags=re.DOTALL)
 
 
 def _item(value: Value | None, index: str | None) -> Value | None:
@@ -90,11 +95,21 @@ def _edited(value: str, operator: str, word: str) -> str:
     return value
 
 
+def plain_call(text: str) -> str:
+    """A command substitution without quotes; only its program if it holds a script, whose quotes would end others."""
+    text = re.sub(r"\"|\\\n\s*", "", text)
+    if re.search(r"['\n]", text):
+        text = f"{text.split()[0].rstrip(')')})"
+    return text
+
+
 def command_output(words: list[str]) -> str | None:
     """The output of a command by its words alone; None if only running it would tell."""
     name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
     if name == "echo":
-        return " ".join(words[1:])
+        options = [word for word in words[1:] if re.fullmatch(r"-[neE]+", word)]
+        text = " ".join(words[1 + len(options) :])
+        return text.replace("\\n", "\n") if "e" in "".join(options) else text
     if name == "printf" and len(words) > 1:
         return _formatted(words[1], words[2:])
     if len(arguments) != 1:

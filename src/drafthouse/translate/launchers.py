@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ..engines.registry import DIALECTS
+
 #: Launchers without flags that take a value.
 _WITHOUT_VALUES = (
     "exec", "nohup", "time", "setsid", "taskset", "chrt", "trtllm-llmapi-launch", "poetry", "pipenv",
@@ -41,6 +43,7 @@ _SUBCOMMANDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}
 _MPI = ("mpirun", "mpiexec")
 #: Patterns of positional arguments by launcher: a duration, the CPUs, a priority.
 _ARGUMENTS = {"timeout": r"\d+(?:\.\d+)?[smhd]?", "taskset": r"[\da-fx,-]+", "chrt": r"\d+"}
+_PROGRAMS = {program for engine in DIALECTS.values() for program in engine.programs}
 #: Words of a shell, systemd, a Dockerfile and a list after which a command begins.
 _BEGINS = re.compile(r"do|then|else|RUN|CMD|ENTRYPOINT|-|ExecStart=[-@:+!]*")
 
@@ -85,6 +88,12 @@ def split_prefix(words: list[str]) -> tuple[Prefix, list[str]]:
     return before, rest
 
 
+def _is_program(word: str) -> bool:
+    """True for a launcher, an engine's program or its Python: such a word is never the value of a launcher's flag."""
+    name = word.rsplit("/", 1)[-1]
+    return name in _LAUNCHERS or name in _PROGRAMS or re.fullmatch(r"python[\d.]*|(?:ba|z)?sh", name) is not None
+
+
 def _launcher_arguments(program: str, rest: list[str], before: Prefix) -> list[str]:
     """Remove a launcher's arguments from ``rest``, and return them; variables that it sets go to ``before``."""
     arguments: list[str] = []
@@ -105,7 +114,7 @@ def _launcher_arguments(program: str, rest: list[str], before: Prefix) -> list[s
         # `(?!)` matches nothing: most launchers have no positional arguments.
         elif word in _SUBCOMMANDS.get(program, ()) or re.fullmatch(_ARGUMENTS.get(program, r"(?!)"), word):
             arguments.append(rest.pop(0))
-        elif arguments and arguments[-1].startswith("-") and word not in _LAUNCHERS and "=" not in word + arguments[-1]:
+        elif arguments and arguments[-1].startswith("-") and "=" not in word + arguments[-1] and not _is_program(word):
             # Behind a flag that `_LAUNCHERS` lacks, a word is taken for its value.
             arguments.append(rest.pop(0))
         else:

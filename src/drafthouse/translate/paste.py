@@ -21,6 +21,7 @@ from .shell import Run, Shell, parsed
 #: Engines by the names of their serving programs and Python modules.
 PROGRAMS = {name: engine for engine in DIALECTS.values() for name in engine.programs}
 PYTHON_MODULES = {name: engine for engine in DIALECTS.values() for name in engine.python_modules}
+_MODEL_FLAGS = {"-m", "--model", "-hf", "--hf-repo"}
 _WITHOUT_VERB = [name for name, engine in PROGRAMS.items() if not engine.programs[name]]
 FORMS = ", ".join(
     [*(form for engine in DIALECTS.values() for form in engine.forms), "docker run with an image of one of them"]
@@ -31,7 +32,11 @@ _SHELLS = ("bash", "sh", "zsh")
 _CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
 _APPTAINERS = ("apptainer", "singularity")
 #: Programs that take an engine's name as an argument without starting it.
-_NO_LAUNCHERS = ("pkill", "pgrep", "grep", "which", "killall", "pip", "pip3", "apt", "apt-get", "brew", "man", "type")
+_NO_LAUNCHER = re.compile(
+    r"(?:\S+ (?:-\S+ )*)?(?:\S*/)?"
+    r"(?:pkill|pgrep|grep|which|killall|pip3?|apt(?:-get)?|printf|brew|man|type|journalctl|systemctl|ps)(?: |$)"
+)
+_PRINTS = re.compile(r"(?:\w*[_-])?(?:echo|log|info|print|say|msg|status|step|debug|warn|note)(?:[_-]\w*)?")
 _NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS, *_APPTAINERS], key=len, reverse=True)
 _PROGRAM_NAME = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _NAMES))})(?:\.exe)?(?![\w.-])")
 #: The first line of a statement of several lines: a program, an assignment, a here-document, the start of a block.
@@ -44,18 +49,24 @@ _HEREDOC = re.compile(r"<<(?P<dash>-?)[ \t]*(?P<quote>['\"\\]?)(?P<end>\w+)")
 #: Most lines of a statement, and of one inside an incomplete one. After `_NEAR` lines only `_CLOSES` may end it.
 _FAR, _NEAR = 400, 30
 _MOST_BROKEN = 50  # incomplete statements, after which the text is taken for prose
-_CLOSES = re.compile(r"[ \t]*(?:fi\b|done\b|esac\b|[)}\]'\"]|\w+$)")
+_CLOSES = re.compile(r"[ \t]*(?:fi\b|done\b|esac\b|[)}\]'\"]|\w+$)|[^'\"]*['\"][ \t]*$")
 _LONGEST = 30_000  # characters of a statement of several lines
 _FENCE = re.compile(r"[ \t>]*(?:`{3}|~{3})")
 #: A line of flags with at most one value each: it continues a command whose backslash was lost.
 _QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*|<[A-Za-z][^>\n]*>)"
 _FLAG = rf"--?[A-Za-z][\w.-]*(?:(?:=|[ \t]+){_QUOTED})?"
 _FLAG_LINE = re.compile(rf"[ \t]*{_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:$|[>|;&])")
+#: A flag at the end of a line and its quoted value on the next, as a mail wraps them.
+_LOST_VALUE = re.compile(r"(?<!\S)--[A-Za-z][\w.-]*\n\s*['\"{]")
 #: The start of a comment line, or of a line that a diff adds.
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::|\+(?!\+))[ \t]?", re.MULTILINE)
 _NO_SHELL = re.compile(rf"{_COMMENT.pattern}|^[ \t]*\|")  # a comment, or the row of a table
+#: The name of a YAML file, at the end of a sentence with a colon or alone in its line, above the file's text.
+_YAML_NAME = r"[\w./-]+\.ya?ml"
 _LABEL = re.compile(
-    r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n|^#\s*(?P<said>[\w./-]+\.ya?ml)[ \t]*\n",
+    rf"^(?!.*\s--?\w)(?:[^\n]*?(?<![\w./-])(?P<name>{_YAML_NAME})[`*'\"]{{0,3}}(?: [\w ]{{0,40}})?"
+    rf"(?::[*]{{0,2}}|(?=\s*\n[ \t]*`{{3}}\w))|(?:[#$*` \t]|cat )*(?P<alone>{_YAML_NAME})[*`]*)"
+    r"[ \t]*(?:\n\s*^[ \t]*`{3}[^\n]*)?\n",
     re.MULTILINE,
 )
 _YAML_LINE = re.compile(r"^(?:\s*$|\s+\S|[\w-]+\s*:(?:\s|$)|-\s|#)")
@@ -76,6 +87,7 @@ class PastedCommand:
     launchers: list[str] = field(default_factory=list)  # programs before it (`sudo`), with their flags
     guessed: list[str] = field(default_factory=list)  # conditions of the script that are assumed true
     files: dict[str, str] = field(default_factory=dict)  # texts that the script around it writes, by file name
+    printed: bool = False  # by `echo` or a script's own `log`, mostly before it is run
 
 
 @dataclass
@@ -108,7 +120,7 @@ def read_paste(text: str, values: dict[str, Value] | None = None, *, comments: b
     for match in _LABEL.finditer(text):
         body = _labelled(text[match.end() :])
         if body:
-            paste.files.setdefault(match["name"] or match["said"], body)
+            paste.files.setdefault(match["name"] or match["alone"], body)
     return paste
 
 
@@ -145,11 +157,8 @@ def _read_statements(text: str, values: dict[str, Value]) -> Paste:
     start = len(shell.runs)
     shell.finish()
     commands += _commands_since(start, shell)
-    if not commands:  # a variable may contain a command that another script starts
-        for value in shell.values.values():
-            run = Run(1, value if isinstance(value, list) else [value])
-            if _PROGRAM_NAME.search(" ".join(run.words)):
-                commands += _commands_of_run(run, shell)
+    unprinted = [command for command in commands if not command.printed]
+    commands = unprinted or commands or _commands_of_variables(shell, values)
     used: set[str] = set()
     for command in commands:
         command.guessed = list(dict.fromkeys(shell.guessed))
@@ -178,13 +187,27 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             failed += 1
         statement = _joined(lines[start:end])
         if _PROGRAM_NAME.search(statement):  # lines of flags below it belong to it, although a backslash is missing
-            while end < len(lines) and _FLAG_LINE.match(lines[end]):
+            while end < len(lines) and (
+                _FLAG_LINE.match(lines[end]) or _LOST_VALUE.search("\n".join(lines[end - 1 : end + 1]))
+            ):
                 more_end, _ = _statement_end(lines, end, furthest)
                 statement += " \\\n" + _joined(lines[end:more_end])
                 end = more_end
         if statement.strip():
             yield start + 1, statement
         start = end
+
+
+def _commands_of_variables(shell: Shell, known: dict[str, Value]) -> list[PastedCommand]:
+    """The commands in variables, which another script starts; those in ``known`` are of the text around this one."""
+    commands: list[PastedCommand] = []
+    for name, value in shell.values.items():
+        if name in known:
+            continue
+        run = Run(1, value if isinstance(value, list) else [value])
+        if _PROGRAM_NAME.search(" ".join(run.words)):
+            commands += _commands_of_run(run, shell)
+    return commands
 
 
 def _bounds(lines: list[str]) -> list[int]:
@@ -280,7 +303,8 @@ def _commands_of_broken(statement: str, line: int, shell: Shell, problems: list[
     for match in _PROGRAM_NAME.finditer(statement):
         start = statement.rfind("\n", 0, match.start()) + 1
         head = re.split(r"&&|[;|`(]", statement[start : match.start()])[-1]
-        tail = statement[match.end() :].partition("\n\n")[0]
+        is_in_backticks = statement[start : match.start()].count("`") % 2  # in a table, say
+        tail = statement[match.end() :].partition(("\n\n", "`")[is_in_backticks])[0]
         lines_above = statement.count("\n", 0, match.start())
         for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", hide_match, tail)):
             if parsed(text).has_error:
@@ -324,7 +348,10 @@ def _commands_since(start: int, shell: Shell) -> list[PastedCommand]:
     """The serve commands of a shell's runs from index ``start`` on."""
     commands: list[PastedCommand] = []
     for run in shell.runs[start:]:
-        commands += _commands_of_run(run, shell)
+        for command in _commands_of_run(run, shell):
+            command.files = {**shell.files, **command.files}  # so far: a script may write a file anew for each server
+            command.printed = _PRINTS.fullmatch(run.words[0]) is not None
+            commands.append(command)
     return commands
 
 
@@ -336,7 +363,7 @@ def _shown_words(words: list[str]) -> list[str]:
 def _commands_of_run(run: Run, shell: Shell) -> list[PastedCommand]:
     """The serve commands of a shell's run: itself, those in its words that are scripts, or none."""
     words = run.words
-    if words and words[0].rsplit("/", 1)[-1] in _NO_LAUNCHERS:
+    if _NO_LAUNCHER.match(" ".join(words[:4])):
         return []
     for index, word in enumerate(words):
         if word == BROKEN_LINE:
@@ -349,11 +376,12 @@ def _commands_of_run(run: Run, shell: Shell) -> list[PastedCommand]:
         found = _command(shown_rest, run.line)
         if found is None:
             continue
-        # Prose may name a program too. Of a command only launchers precede it, or its first argument is a flag.
+        # Prose may name a program too. Of a command only launchers precede it, or its first argument is a flag, or a
+        # repository with a flag behind it.
         prefix, only_launchers = before_program(_shown_words(words[:index]))
-        # The first argument: the arguments, `found.words`, are the last words of `shown_rest`.
-        next_word = rest[len(shown_rest) - len(found.words) :][:1]
-        flags_follow = BROKEN_LINE in rest[:3] or bool(next_word and next_word[0].startswith("-"))
+        # The first arguments: the arguments, `found.words`, are the last words of `shown_rest`.
+        next_words = _shown_words(rest[len(shown_rest) - len(found.words) :][:2])
+        flags_follow = BROKEN_LINE in rest[:3] or re.match(r"-|\S*[/>]\S* --\w", " ".join(next_words)) is not None
         if not (only_launchers or flags_follow or found.program == SHELL):
             continue
         if run.in_backticks and not found.words:  # a program's name that a sentence quotes
@@ -404,7 +432,8 @@ def _command(words: list[str], line: int) -> PastedCommand | None:
     name = words[0].rsplit("/", 1)[-1]
     if name in _CONTAINERS:
         inner = _without_verb(words[1:], "container")
-        if inner[:1] not in (["run"], ["create"]):
+        sets_variables = inner[:1] == ["exec"] and {"-e", "--env"} & {*inner}
+        if inner[:1] not in (["run"], ["create"]) and not sets_variables:
             return None
         return PastedCommand(line, "docker run", inner[1:])
     if name in _APPTAINERS and words[1:2] in (["exec"], ["run"]):
@@ -416,7 +445,7 @@ def _command(words: list[str], line: int) -> PastedCommand | None:
 
 def engine_words(words: list[str], line: int) -> PastedCommand | None:
     """The command of an engine whose program is the first of ``words``; None if they start no engine."""
-    if not words:
+    if not words or words[1:2] == ["="]:  # `llama-server = …` names it in another language
         return None
     name = words[0].rsplit("/", 1)[-1].removesuffix(".exe")
     python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)  # a variable may stand for Python or for the program
@@ -425,6 +454,8 @@ def engine_words(words: list[str], line: int) -> PastedCommand | None:
     if python and words[1:] and words[1].startswith("-"):
         name = _program_of_variable(name)
     name = _program_of_build(name)
+    if name not in PROGRAMS and _MODEL_FLAGS.intersection(words[1:]):
+        name = _program_of_wrapper(name)
     if name not in PROGRAMS:
         return None
     verb, rest = PROGRAMS[name].programs[name], words[1:]
@@ -448,6 +479,12 @@ def _program_of_build(name: str) -> str:
         if name.startswith(f"{program}-"):
             return program
     return name
+
+
+def _program_of_wrapper(name: str) -> str:
+    """The program in the name of a script or function that takes its flags (``run_llama_server``); else the name."""
+    parts = f"-{name.replace('_', '-').removesuffix('.sh')}-"
+    return next((program for program in _WITHOUT_VERB if f"-{program}-" in parts), name)
 
 
 def _program_of_variable(name: str) -> str:

@@ -37,6 +37,7 @@ class Program:
     names: dict[str, Any] = field(default_factory=dict)  # values by name
     calls: list[tuple[int, str, list[Any], dict[str, Any]]] = field(default_factory=list)
     """Line, name of the function without its module, positional values, keyword values."""
+    objects: dict[str, int] = field(default_factory=dict)  # by name, the index of the call that made them
     environment: dict[str, str] = field(default_factory=dict)  # the environment variables that it sets
     texts: list[tuple[int, str]] = field(default_factory=list)  # its strings, each with its line
     lists: list[tuple[int, list[Any]]] = field(default_factory=list)  # its lists, each with its line
@@ -144,7 +145,10 @@ class _Reader(ast.NodeVisitor):
         value = self.value(node.value)
         for target in node.targets:
             self._set(target, value)
+        calls = len(self.program.calls)
         self._inside(node.value)
+        if isinstance(node.value, ast.Call) and self.program.calls[calls:]:
+            self.program.objects[ast.unparse(node.targets[0])] = calls
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -152,7 +156,7 @@ class _Reader(ast.NodeVisitor):
             self._inside(node.value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
+        if isinstance(node.target, ast.Name) and isinstance(node.op, (ast.Add, ast.BitOr)):
             self._add(node.target.id, self.value(node.value))
         self.visit(node.value)
 
@@ -180,8 +184,11 @@ class _Reader(ast.NodeVisitor):
                 if name == "append":
                     value = [plain_value(value)]
                 self._add(owner.id, value)
+            self._add(owner.id, self._keywords(node))
         else:
             arguments = list(map(self.value, node.args))
+            if name == "add_argument" and arguments:
+                self._set_option(str(arguments[-1]), node)
             self.program.calls.append((self.line, name, arguments, self._keywords(node)))
         self.generic_visit(node)
 
@@ -204,16 +211,28 @@ class _Reader(ast.NodeVisitor):
             self.visit(node)
 
     def _set(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Name):
-            self.names[target.id] = value
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            self.names[ast.unparse(target)] = value
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) in self.program.objects:
+                self.program.calls[self.program.objects[ast.unparse(target.value)]][-1][target.attr] = value
             if isinstance(value, list):
                 self.program.lists.append((self.line, value))
+        elif isinstance(target, ast.Tuple) and isinstance(value, list):
+            for name, part in zip(target.elts, value, strict=False):
+                self._set(name, part)
         elif isinstance(target, ast.Subscript):
             holder, key = ast.unparse(target.value), str(plain_value(self.value(target.slice)))
             if holder == "os.environ":
                 self.program.environment[key] = str(plain_value(value))
             elif isinstance(self.names.get(holder), dict):
                 self.names[holder][key] = plain_value(value)
+
+    def _set_option(self, flag: str, node: ast.Call) -> None:
+        """Set the default of an option of argparse, whose value a program reads as ``args.NAME``."""
+        settings = self._keywords(node)
+        if "default" in settings:
+            name = str(settings.get("dest", flag.lstrip("-").replace("-", "_")))
+            self.names.setdefault(f"args.{name}", settings["default"])
 
     def _add(self, name: str, more: Any) -> None:
         """Extend the value of a name; a list or dict in place, since other names may have it too."""
@@ -245,6 +264,15 @@ class _Reader(ast.NodeVisitor):
 
     def _of_Name(self, node: ast.Name) -> Any:
         return self.names.get(node.id, _NOT_KNOWN)
+
+    def _of_Attribute(self, node: ast.Attribute) -> Any:
+        return self.names.get(ast.unparse(node), _NOT_KNOWN)
+
+    def _of_Subscript(self, node: ast.Subscript) -> Any:
+        holder = self.value(node.value)
+        if isinstance(holder, dict):
+            return holder.get(str(self.value(node.slice)), _NOT_KNOWN)
+        return _NOT_KNOWN
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
         return "".join(map(_text_part, map(self.value, node.values)))
@@ -311,9 +339,13 @@ class _Reader(ast.NodeVisitor):
             return self._keywords(node)
         if not arguments:
             return _NOT_KNOWN
-        if name in ("os.environ.get", "os.getenv"):
+        if name == "os.getenv" or name.endswith(".get"):
+            if isinstance(node.func, ast.Attribute):
+                table = self.value(node.func.value)
+                if isinstance(table, dict) and str(arguments[0]) in table:
+                    return table[str(arguments[0])]
             if len(arguments) > 1:
-                return arguments[-1]
+                return arguments[1]
             return f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
         if name == "os.path.join":
             return posixpath.join(*map(_text_part, arguments))

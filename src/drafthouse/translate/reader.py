@@ -38,7 +38,7 @@ _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
 #: A word of a sentence after a program's name, which is no model: ``llama-server it)``.
 _SENTENCE_WORD = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|on|that)\W*|[^<].*[)`,;]")
 _SCRIPT_ARGUMENTS = ("$@", "${@}", "$*", "${*}")
-_VARIABLE_ALONE = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
+_VARIABLE_ALONE = re.compile(r"\$(?:\w+(?:\[[^\]]*\])?|\{[^}]*\}|\([^)]*\))")
 _HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
 #: Names of variables and flags, and keys in JSON, that may turn on speculation.
 _MAY_SPECULATE = re.compile(
@@ -73,6 +73,7 @@ class Reading:
         self.kept: list[tuple[Given, str, Flag]] = []
         self.variables: dict[str, str] = {}  # environment variables that are passed on unchanged
         self.left_out: list[str] = []  # parts that a profile cannot contain
+        self.unset: list[str] = []  # words that are variables or templates which the paste does not fill in
         self.unread_file = ""  # the flag and name of a configuration file that was not pasted
         self.asked: list[str] = []  # parts that may speculate and could not be read
         self.target, self.target_flag = "", ""
@@ -88,7 +89,8 @@ class Reading:
 
     def moved_repository(self, name: str) -> str:
         """The current name of a repository on the Hub; ``name`` may be a path in the Hub's local cache."""
-        if cache_path := _HUB_CACHE.search(name):
+        cache_path = _HUB_CACHE.search(name)
+        if cache_path and not name.endswith(".gguf"):  # such a repository has many files
             self.note(name, f"{cache_path[1]}/{cache_path[2]}", "a path of the hub's cache", "moved")
             name = f"{cache_path[1]}/{cache_path[2]}"
         moved = self.flags.moved_repositories.get(name)
@@ -159,11 +161,13 @@ class Reading:
         return words
 
     def _without_script_arguments(self, words: list[str]) -> list[str]:
-        """The words without a script's own arguments (``$@``), which are unknown."""
+        """The words without a script's own arguments (``$@``), which are unknown, and without escapes in JSON."""
         kept: list[str] = []
         for word in words:
             if word in _SCRIPT_ARGUMENTS:
                 self.note(word, "", "what the script is called with; paste it too where it has flags", "ignored")
+            elif word.startswith('{\\"'):  # JSON with the escapes of PowerShell, or of another text around it
+                kept.append(word.replace('\\"', '"'))
             else:
                 kept.append(word)
         return kept
@@ -205,6 +209,7 @@ class Reading:
             structured = str(given.value).startswith("{")
             if _MAY_SPECULATE.search(given.name) or (structured and _MAY_SPECULATE.search(str(given.value))):
                 yield " ".join(words)
+        yield from filter(_MAY_SPECULATE.search, self.unset)
         for name in self.config:
             if _MAY_SPECULATE.search(name):
                 yield f"{name} (in {self.config_name})"
@@ -320,9 +325,7 @@ class Reading:
         named, bare_words = self._possible_models(given)
         # A flag beats a bare word. Of flags the last one counts, of words the first: it follows the program.
         chosen = (named[-1:] or bare_words[:1] or [Given("", "", "")])[0]
-        # Words without any flag may be the rest of a sentence: "run llama-server as root".
-        in_prose = len(given) == len(bare_words) and _SENTENCE_WORD.fullmatch(str(chosen.value))
-        if in_prose or not str(chosen.value).strip("/ "):
+        if not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
         if chosen.name == "hf-repo":
             self.target_flag = "--hf-repo"
@@ -334,6 +337,8 @@ class Reading:
             if entry is not chosen:
                 self.rest.append([entry.flag, entry.value] if entry.name else [str(entry.value)])
                 self.note(entry.spelled, entry.spelled, f"{_NOT_KNOWN}; the model is {self.target}", "kept")
+                if re.search(r"\$|\{\{|<", entry.spelled) and not entry.name:
+                    self.unset.append(entry.spelled)
         return [entry for entry in given if entry not in named and entry.name]
 
     def _possible_models(self, given: list[Given]) -> tuple[list[Given], list[Given]]:
@@ -347,6 +352,12 @@ class Reading:
                 bare_words.append(entry)
             elif entry.name == "":
                 self.note(entry.value, "", "a placeholder: fill it in", "ignored")
+        # Words without any flag may be the rest of a sentence, "run llama-server as root", all the more where an engine
+        # takes its model by a flag only.
+        needs_flag = self.engine["launch"].get("target") == "--model"
+        no_flags = bare_words and len(given) == len(bare_words)
+        if no_flags and (needs_flag or _SENTENCE_WORD.fullmatch(str(bare_words[0].value))):
+            return [], []
         return named, bare_words
 
     # --- flags of the server --------------------------------------------------------------------------

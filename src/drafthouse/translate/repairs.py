@@ -72,6 +72,41 @@ def _unescaped(match: re.Match[str]) -> str:
     return re.sub(r"\\(.)", r"\1", match[1])
 
 
+def _doubled_quotes(match: re.Match[str]) -> str:
+    """A text in double quotes whose own quotes were doubled for cmd."""
+    return re.sub(r"(?<!^)\"\"(?!$)", r'\\"', match.group())
+
+
+def _not_indented(match: re.Match[str]) -> str:
+    """A here-document of an indented block of a page, without the indentation of its end in all its lines."""
+    return re.sub(rf"^{match['indent']}", "", match.group(), flags=re.MULTILINE)
+
+
+def _nix_list(match: re.Match[str]) -> str:
+    """A list of a command's words in Nix as a line of shell: a unit's, a container's, or llama.cpp's module's."""
+    strings = [re.sub(r"\\(.)", r"\1", text) for text in re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match["list"])]
+    words, end = " ".join(strings), "\n" * match[0].count("\n")
+    if match["key"] == "ExecStart":
+        return words + end
+    name, start = _NIX_STARTS[match["key"]]
+    values = re.findall(rf"\b{name}[ \t]*=[ \t]*\"([^\"\n]+)\"", match.string[: match.start()])
+    if not values:
+        return match[0]
+    return " ".join([start, values[-1], *map(hidden, strings)]) + end
+
+
+def _batch_set(match: re.Match[str]) -> str:
+    """A `set` of cmd, alone or behind an `if`, as an assignment of a shell; its value is the rest of the line."""
+    name, value = match["quoted"] or match["plain"], match["text"] or match["rest"] or ""
+    escaped = value.replace('"', '\\"')
+    if match["unset"]:
+        return f'export {name}="${{{name}:-{escaped}}}"'
+    setting = f'export {name}="{escaped}"'
+    if match["left"]:
+        return f"[ {match['left']} = {match['right']} ] && {setting}"
+    return setting
+
+
 def _expanded_makefile(text: str) -> str:
     """A Makefile with its variables filled in, as `make` passes its recipes to a shell."""
     values = {match[1]: match[2].strip() for match in _MAKE_VARIABLE.finditer(text)}
@@ -82,37 +117,74 @@ def _expanded_makefile(text: str) -> str:
 
 _RECIPE = re.compile(r"^[\w%./$()-]+[ \t]*:(?!=)[^\n]*\n\t", re.MULTILINE)
 _MAKE_VARIABLE = re.compile(r"^(?:export[ \t]+)?(\w+)[ \t]*[?:]?:?=[ \t]*((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
-_WINDOWS = re.compile(r"\.exe\b|^PS [A-Z]:|\$env:|^@?echo off\b", re.IGNORECASE | re.MULTILINE)
+WINDOWS = re.compile(r"\.exe\b|^PS [A-Z]:|\$env:|^@?echo off\b|\{`\"", re.IGNORECASE | re.MULTILINE)
 _Replacement = str | Callable[[re.Match[str]], str]
+#: Lists of a Nix module: the setting above it that goes before its words, and the command before that.
+_NIX_STARTS = {"cmd": ("image", "docker run"), "extraFlags": ("model", "llama-server -m")}
+_NIX = re.compile(
+    r"\bpkgs\.[\w-]+|\blib\.(?:getExe|optional|mk)|^\s*\{[^{}\n]*\b(?:pkgs|lib)\b[^{}\n]*\}:", re.MULTILINE
+)
 #: Repairs in their order: pattern, replacement, and whether only in a paste from a Windows shell.
 _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     # Windows: quoted programs, backslashes in paths, variables of cmd, line continuations of both shells.
     (r"(?i)[\"'](?:[^\"'\n]*[\\/])?([\w.-]+\.exe)[\"']", r"\1", True),
-    (r"(?<=[\w.:\"'])\\(?=[\w.])", "/", True),
+    (r"(?<=[\w.:\"'%])\\(?=[\w.%])", "/", True),
     (r"(?<=\s)\.\\(?=[\w.])|^\.\\(?=[\w.])", "./", True),
-    (r"%([A-Za-z_]\w*)%", r"${\1}", True),
+    (r"\"\{(?:\"\"|[^\"\n])*\}\"", _doubled_quotes, True),
+    (r"[%!]([A-Za-z_]\w*)[%!]", r"${\1}", True),
+    (r"^([ \t]*\$\w+[ \t]*=[ \t]*)Join-Path[^\n]*?([\w.-]+\.exe)['\"]?\)*[ \t]*$", r'\1"\2"', True),
     (r"[ \t][\^`][ \t]*(?=\n)", r" \\", True),
-    # PowerShell: variables, lists, and lists as arguments.
-    (r"^([ \t]*)\$(\w+)[ \t]*=[ \t]*@?(?=[(\"'\d])", r"\1\2=", True),
-    (r"(?<=[\"'\w)]),[ \t]*(?=\n|[\"'$])", " ", True),
+    (r"(?i)^[ \t]*start[ \t]+(?:\"[^\"\n]*\"[ \t]+)?(?:/\w+[ \t]+)*(?=\S+\.exe\b)", "", True),
+    (
+        r"(?i)^[ \t]*(?:if[ \t]+(?:not[ \t]+defined[ \t]+(?P<unset>\w+)|(?P<left>\"[^\"\n]*\")[ \t]*==[ \t]*"
+        r"(?P<right>\"[^\"\n]*\"))[ \t]+)?"
+        r"set[ \t]+(?:\"(?P<quoted>\w+)=(?P<text>[^\n]*)\"|(?P<plain>\w+)=(?P<rest>[^\n]*?))[ \t]*$",
+        _batch_set,
+        True,
+    ),
+    (
+        r"^[ \t]*(?:\$\w+[ \t]*=[ \t]*)?Start-Process[ \t]+(?:-FilePath[ \t]+)?(\S+)[ \t]+-ArgumentList[ \t]+",
+        r"\1 ",
+        True,
+    ),
+    (r"(?<=\.exe)[ \t]+\"(-[^\"\n]*[ \t][^\"\n]*)\"", r" \1", True),
+    (r"[ \t]-(?:NoNewWindow|PassThru|Wait|(?:RedirectStandard\w+|WindowStyle|WorkingDirectory)[ \t]+\S+)", "", True),
+    # PowerShell: parameters, a condition on one line (taken as true), lists without brackets, variables, lists, and
+    # lists as arguments.
+    (r"^[ \t]*(?:param[ \t]*\([ \t]*)?\[[\w.]+(?:\[\])?\][ \t]*(?=\$\w+[ \t]*=|\$\w+\.Add)", "", True),
+    (r"^([ \t]*\$\w+)\.Add(?:Range)?\((?:@\()?([^\n]*?)\)+[^()\n]*$", r"\1 += @(\2)", True),
+    (r"(?<==)[ \t]*\[[\w.\[\]]+\](?:::new\(\))?", " ", True),
+    (r",[ \t]*\[[\w.]+\][ \t]*\$(\w+)[ \t]*=[ \t]*", r"; \1=", True),
+    (r"^[ \t]*if[ \t]*\([^{}\n]*\)[ \t]*\{[ \t]*(\$[^{}\n]*?)[ \t;]*\}[^\n]*$", r"\1", True),
+    (r"^([ \t]*\$\w+[ \t]*\+?=)[ \t]*((?:[\"'$][^,()\n]*,[ \t]*)+[^,()\s][^,()\n]*)$", r"\1 (\2)", True),
+    (r"`(?=\")", r"\\", True),
+    (r"^([ \t]*)\$(\w+)[ \t]*(\+?=)[ \t]*@?(?=[(\"'\d])", r"\1\2\3", True),
+    (r"(?<=[\"'\w)]),(?![ \t]*\"[\w.]+\"[ \t]*:)(?:[ \t]*(?=\n|[\"'$#])|[ \t]+(?=\d))", " ", True),
     (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
+    (r"\\`", "`", False),  # escaped for a page
     # Shell prompts, and the numbers of a list.
     (
         r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:[$>%&\u276f\u279c]|PS[^>\n]*>|\[?[\w.-]+@[\w.:~/ -]+\]?[$#]|\d+[.)])[ \t]+",
         "",
         False,
     ),
+    (
+        r"^(?P<indent>[ ]+)(?=\S)[^\n]*<<[ \t]*['\"]?(?P<end>\w+)['\"]?[^\n]*\n"
+        r"(?:(?P=indent)[^\n]*\n|[ \t]*\n){0,400}?(?P=indent)(?P=end)[ \t]*$",
+        _not_indented,
+        False,
+    ),
     # Keywords before a command: systemd units, Nix, Dockerfiles, PowerShell, cmd.
     (r"^[ \t]*Exec(?:Start)?=[-@:+!]*[ \t]*", "", False),
-    (r"^[ \t]*(?:serviceConfig\.)?ExecStart[ \t]+=[ \t]*\"((?:[^\"\\\n]|\\.)*)\"[ \t]*;?[ \t]*$", _unescaped, False),
-    (r"\$\{(?:pkgs|lib|config)\.[\w.\"-]+\}", "/nix", False),
     (r"^[ \t]*Environment=(?=[\"']?[A-Za-z_]\w*=)", "export ", False),
     (r"^[ \t]*(?:ENTRYPOINT|CMD|RUN)[ \t]+\[(?P<words>[ \t]*\"[^\n]*)\][ \t]*$", _shell_form, False),
     (r"^[ \t]*ENV[ \t]+([A-Za-z_]\w*)[ \t]+(?=[^\s=])", r"export \1=", False),
     (r"^[ \t]*(?:ENV[ \t]+|set[ \t]+|\$env:)(?=[A-Za-z_]\w*[ \t]*=)", "export ", False),
     (r"^([ \t]*(?:export[ \t]+)?[A-Za-z_]\w*)[ \t]+=[ \t]*(?=[\"'\w./])", r"\1=", False),
+    # A remark behind a number.
+    (r"((?<!\S)--?[\w-]+[ \t=]\d+)[ \t]?\([A-Za-z][^()\n]*\)", r"\1", False),
     # Placeholders: `<model>`, and the braces of templates.
     (PLACEHOLDER.pattern, hide_match, False),
     (r"\{\{[^}\n]*\}\}|\$\{[^}\s:]*\s[^}\n]*\}", hide_match, False),
@@ -125,11 +197,36 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
 )
 
 
+#: Repairs of a file of Nix: names of programs, optional parts (taken as present), variables, the strings of commands.
+_NIX_REPAIRS: tuple[tuple[str, _Replacement], ...] = (
+    (r"\$\{lib\.getExe'[^\"{}]*\"([\w-]+)\"\}", r"\1"),
+    (r"\$\{lib\.optionalString[ \t]+(?:\([^()]*\)|[\w.]+)[ \t]+\"((?:[^\"\\]|\\.)*)\"\}", r"\1"),
+    (
+        r"^[ \t]*(?:serviceConfig\.)?(?P<key>ExecStart|cmd|extraFlags)[ \t]*=[^;\[\"]*(?:\" ?\")?[^;\[\"]*\["
+        r"(?P<list>(?:[^\]\[\"]|\"(?:[^\"\\]|\\.)*\")*)\][^;\n]*;",
+        _nix_list,
+    ),
+    (r"(?<=getExe)'", ""),
+    (r"\$\{(?:pkgs|lib|config)\.[\w.\"-]+\}", "/nix"),
+    (r"''(?=\$\{)", ""),
+    (r"\$\{[\w.-]+\}", lambda match: re.sub(r"[.-]", "_", match[0])),
+    (
+        r"^[ \t]*(?:serviceConfig\.)?(?:ExecStart|cmd|command|script)[ \t]*=[ \t]*"
+        r"\"((?:[^\"\\\n]|\\.)*)\"[ \t]*;?[ \t]*$",
+        _unescaped,
+    ),
+    (r"(?s)^[ \t]*(?:serviceConfig\.)?(?:ExecStart|cmd|command|script)[ \t]*=[ \t]*''(.*?)''[ \t]*;", r"\1"),
+)
+
+
 def repair(text: str) -> str:
     """The text after all repairs, for a shell's parser."""
-    windows = _WINDOWS.search(text) is not None
+    windows = WINDOWS.search(text) is not None
     if _RECIPE.search(text):
         text = _expanded_makefile(text)
+    if _NIX.search(text):
+        for pattern, replacement in _NIX_REPAIRS:
+            text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     for pattern, replacement, only_windows in _REPAIRS:
         if windows or not only_windows:
             text = re.sub(pattern, replacement, text, flags=re.MULTILINE)

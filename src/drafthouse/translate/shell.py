@@ -13,7 +13,7 @@ from tree_sitter import Language, Node, Parser
 
 from ..core.secret_shapes import is_secret_name
 from ..engines.pasted import json_value
-from .expansions import Value, appended, as_text, bounded, command_output, expanded, parameter
+from .expansions import Value, appended, as_text, bounded, command_output, expanded, parameter, plain_call
 from .repairs import restored
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
@@ -403,7 +403,7 @@ class Shell:
             for pipeline in _children(redirect, "pipeline"):  # cat <<EOF | tee file
                 self._walk(pipeline)
         if not documents and written and target:
-            self._write_printed(written[-1].words, _file_name(target))
+            self._write_printed(written[-1].words, _file_name(target), appends=appends)
         return holds
 
     def _destination(self, redirects: list[Node]) -> tuple[str, bool]:
@@ -420,12 +420,12 @@ class Shell:
                     appends = appends or _text(part).startswith(">>")
         return target, appends
 
-    def _write_printed(self, words: list[str], file: str) -> None:
-        """Add the output of `echo` or `printf` to a file; other programs' output is unknown."""
-        if words[0] not in ("echo", "printf"):
-            return
-        text = " ".join(word for word in words[1:] if not re.fullmatch(r"-[ne]+", word))
-        self.files[file] = self.files.get(file, "") + restored(text) + "\n"
+    def _write_printed(self, words: list[str], file: str, *, appends: bool) -> None:
+        """Write the output of `echo` or `printf` to a file; other programs' output is unknown."""
+        if words[0] in ("echo", "printf"):
+            text = command_output(words) or " ".join(words[1:])
+            before = self.files.get(file, "") * appends
+            self.files[file] = f"{before}{restored(text)}\n"
 
     def _heredoc(self, redirect: Node, target: str, *, appends: bool) -> None:
         """Keep a here-document, and write it to the file ``target`` if that is not ""."""
@@ -533,7 +533,7 @@ class Shell:
             if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
                 return self.files[_file_name(words[1])].rstrip("\n")
             output = command_output(words)
-        return re.sub(r"\"|\\\n\s*", "", text) if output is None else output
+        return plain_call(text) if output is None else output
 
 
 def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bool]:
@@ -574,10 +574,8 @@ def _file_name(name: str) -> str:
 
 def split_value(value: str) -> list[str]:
     """The words of an unquoted variable's value; quotes in it group words, as its author meant."""
-    if "$(" in value:  # an unknown output stays one word
-        return [value]
-    pieces = value.split()
-    if not re.search(r"['\"\\]", value) or any(map(_is_json, pieces)):
+    pieces = re.findall(r"(?:\$\((?:[^()]|\([^()]*\))*\)|\S)+", value)  # an unknown output stays one word
+    if "$(" in value or not re.search(r"['\"\\]", value) or any(map(_is_json, pieces)):
         return pieces
     return words_of(value)
 

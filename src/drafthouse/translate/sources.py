@@ -112,6 +112,7 @@ def _commands_in(
                 command.assignments = {**_environment(container), **command.assignments}
             shell_containers = []
             commands.append(command)
+        paste.files = {**command.files, **paste.files}
     if depth < _DEEPEST:
         for line, body in paste.heredocs:
             commands += _commands_of_document(body, line, paste, depth)
@@ -174,8 +175,9 @@ def _commands_of_script(shell: list[str], around: PastedCommand) -> list[PastedC
     if arguments:
         values["@"] = arguments
     commands, _, script = _commands_in(shell[script_index], values)
+    around.files.update(script.files)
     for command in commands:
-        command.files = {**script.files, **command.files}
+        command.files = {**around.files, **command.files}
         command.line, command.prose = around.line, around.prose
         command.assignments = {**around.assignments, **command.assignments}
         command.launchers = [*around.launchers, *command.launchers]
@@ -232,6 +234,7 @@ def _engine_commands(container: PastedCommand, command: list[str]) -> list[Paste
             if start:
                 found.launchers.append(" ".join(inner[:start]))
             found.container, found.image, found.prose = list(container.container), container.image, container.prose
+            found.files = container.files
             return [found]
     return []
 
@@ -330,7 +333,8 @@ def _commands_of_python(program: Program, text: str) -> list[PastedCommand]:
         words += setting_words(engine.settings_of_call(plain_value(keywords)))
         environment = dict(program.environment)
         for key, value in plain_value(sampling).items():
-            environment[f"sampling.{key}"] = str(value)
+            if "$" not in str(value):  # of each request
+                environment[f"sampling.{key}"] = str(value)
         commands.append(PastedCommand(line, call, words, environment))
     match = _USUAL_CALL.search(text)
     if match and not any(name in _CALLS for _, name, _, _ in program.calls):

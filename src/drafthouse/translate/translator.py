@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import yaml
@@ -37,6 +38,7 @@ from .nearest_profile import (
     usual_tokens,
 )
 from .reader import Reading
+from .repairs import WINDOWS
 from .sources import commands_of
 from .values import nested, shell_quoted, with_numbers
 
@@ -82,16 +84,11 @@ def translate(
     """
     commands, paste = commands_of(text)
 
-    def file_of(name: str) -> str | None:
-        for pasted_name in (name, name.removeprefix("./"), name.rsplit("/", 1)[-1]):
-            if pasted_name in paste.files:
-                return paste.files[pasted_name]
-        return read(name)
-
     translations: list[Translation] = []
     problems = list(paste.problems)
     for command in commands:
         try:
+            file_of = partial(_file_text, files={**paste.files, **command.files}, read=read)
             translations.append(_Translator(Reading(command, house, flags, file_of)).translation())
         except DrafthouseError as error:
             for problem in error.problems:
@@ -108,8 +105,24 @@ def translate(
         else:
             refused.append(problem)
     if all(translation.baseline and not translation.asked for translation in translations):
-        incomplete += _unreached_speculation(text)
+        unreached = _unreached_speculation(text)
+        incomplete += unreached
+        if WINDOWS.search(text):  # read by rewriting it, so a line that is not reached may not have been understood
+            for translation in translations:
+                translation.asked += unreached
     return translations, [*paste.loose_flags, *incomplete], refused
+
+
+def _file_text(name: str, files: dict[str, str], read: Callable[[str], str | None]) -> str | None:
+    """The text of a file that the paste holds, also in another folder (a container has its own); else from ``read``."""
+    base_name = name.rsplit("/", 1)[-1]
+    for pasted_name in (name, name.removeprefix("./"), base_name):
+        if pasted_name in files:
+            return files[pasted_name]
+    texts = {text for pasted_name, text in files.items() if pasted_name.rsplit("/", 1)[-1] == base_name}
+    if len(texts) == 1:
+        return texts.pop()
+    return read(name)
 
 
 def _unreached_speculation(text: str) -> list[str]:
@@ -117,7 +130,7 @@ def _unreached_speculation(text: str) -> list[str]:
     lines: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
         match = _SPECULATES.search(line)
-        if match and not line.lstrip().startswith(("#", "//")):
+        if match and not line.lstrip().upper().startswith(("#", "//", "REM ", "::")):
             lines.append(f"line {number}: {match[0]} (not reached)")
     return lines
 
