@@ -34,11 +34,11 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 103_953,
-    "Python tokens": 540_648,
-    "Python test lines": 86_880,
+    "product lines": 103_959,
+    "Python tokens": 540_686,
+    "Python test lines": 86_900,
     "untyped mappings": 161,
-    "comprehensions": 1_504,
+    "comprehensions": 1_499,
     "conditional expressions": 809,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.soak
 
 NAME = "cpu-smollm2-ngram"
 FOLDER = ROOT / "build" / "tune" / f"{NAME}-local"
-BUDGET_S = 720
+BUDGET_S = 1800
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def gather(
     """
     results = {BASELINE: baseline, SPECULATIVE: speculative}
     experiment = resolved.get("experiment") or {}
-    kinds = [str(kind) for kind in experiment.get("kinds") or []]
+    kinds = list(map(str, experiment.get("kinds") or []))
     requests = [*requests_of(baseline), *requests_of(speculative)]
     present = list(dict.fromkeys(str(request.get("group")) for request in requests))
     declared = declared_groups(results, kinds, present)

@@ -17,7 +17,7 @@ import ssl
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -316,6 +316,11 @@ async def closed_loop(
             on_done(recordings[index])
 
     await asyncio.gather(*(worker() for _ in range(max_concurrency)))
+    return _in_order(recordings)
+
+
+def _in_order(recordings: Mapping[int, Recording]) -> list[Recording]:
+    """The recordings in the order in which their requests were given."""
     return [recordings[index] for index in sorted(recordings)]
 
 
@@ -358,4 +363,4 @@ async def open_loop(
     finally:
         for task in running:
             task.cancel()
-    return [recordings[index] for index in sorted(recordings)]
+    return _in_order(recordings)

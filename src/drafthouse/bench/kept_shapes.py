@@ -364,7 +364,7 @@ REPORT = Map(
                     {
                         "what": _REQUIRED_TEXT,
                         "unit": _TEXT_NULL,
-                        **{arm: Anything(required=True) for arm in _ARMS},
+                        **dict.fromkeys(_ARMS, Anything(required=True)),
                     }
                 )
             }

@@ -194,7 +194,7 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
     None: the step had no meter. ``output_tokens`` None or 0: no energy per token.
     """
     facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
-    measured = [span for span in spans if span]
+    measured = list(filter(None, spans))
     why = facts["why"]
     idle_w = facts["idle_w"]
     seconds = energy = mean_w = above_idle_j = j_per_output_token = None

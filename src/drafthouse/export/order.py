@@ -275,7 +275,7 @@ def _download(item: WeightItem) -> list[str]:
     details = item["details"]
     path = item["path"]
     revision = _revision(item)
-    allow = [str(name) for name in details.get("allow", ())]
+    allow = list(map(str, details.get("allow", ())))
     if len(allow) == 1 and path.endswith(f"/{allow[0]}"):
         return ["fetch", path, f"https://huggingface.co/{details['repo']}/resolve/{revision}/{allow[0]}"]
     command = ["hf", "download", details["repo"], "--revision", revision, "--local-dir", path]

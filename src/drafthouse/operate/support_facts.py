@@ -97,11 +97,10 @@ def gather(
 def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
     """A function that removes from a text all secrets that the box's environment and key files contain.
 
-    ``environ`` (default: this process's) is added to the environment of the box's first process; of a variable in both
-    its value counts.
+    These are the environments of the box's first process and ``environ`` (default: this process's).
     """
-    variables = {**first_environment(), **(os.environ if environ is None else environ)}
-    return redactor(known_secrets(variables, key_files(home)))
+    secrets = known_secrets(os.environ if environ is None else environ, key_files(home))
+    return redactor(secrets | known_secrets(first_environment()))
 
 
 def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:

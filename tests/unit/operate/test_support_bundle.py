@@ -15,8 +15,9 @@ from urllib.parse import quote
 import pytest
 
 from drafthouse.core.redact import known_secrets, redactor
+from drafthouse.operate import support_facts
 from drafthouse.operate.support_bundle import contents, write
-from drafthouse.operate.support_facts import BYTES, LINES, gather, key_files, tail
+from drafthouse.operate.support_facts import BYTES, LINES, gather, key_files, redactor_of, tail
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 
 pytestmark = pytest.mark.processes
@@ -147,6 +148,15 @@ def bundle(home: Path, root: Path, resolved: Any, tmp_path: Path) -> Path:
     keys = put(tmp_path / "state/keys/p", f"{CONTROLLER_KEY}\n", 0o600)
     redact = redactor(known_secrets(ENVIRON, [keys, *key_files(user=tmp_path)]))
     return write(tmp_path / "support", "box", contents(resolved, "box", checks, of_box, reports), redact, 1_800_000_000)
+
+
+def test_a_secret_of_the_first_process_is_known_beside_ours_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = HF[::-1]
+    monkeypatch.setattr(support_facts, "first_environment", lambda: {"SOME_TOKEN": theirs})
+    text = redactor_of(tmp_path, {"SOME_TOKEN": HF})(f"a word {theirs} and {HF}")
+    assert theirs not in text and HF not in text
 
 
 def test_no_planted_secret_is_in_the_bundle(bundle: Path) -> None:

@@ -190,12 +190,11 @@ def _space_failure(shares: Sequence[_Share], disk: Mapping[str, int], managed: b
     if free >= needed:
         return []
     contents = ", ".join(share.content for share in shares)
-    variable = shares[0].variable
     return [
         fail(
             f"{free / GB:.1f} GB free at {shares[0].path}",
             f"{needed / GB:.1f} GB: {contents}",
-            _DISK_DO[managed].replace("drafthouse_models_dir", f"drafthouse_{variable.removeprefix('drafthouse_')}"),
+            _DISK_DO[managed].replace("drafthouse_models_dir", shares[0].variable),
         )
     ]
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _ROTATING = ("json-file", "local")  # Docker's log drivers that can limit the size of their files
+# A file's size and the number of files by log driver, where none is set: https://docs.docker.com/engine/logging/drivers/local/
+_DEFAULT_LIMITS = {"local": ("20m", "5")}
 _EXTERNAL = ("journald", "none", "syslog")  # log drivers whose logs another program stores and limits, or nobody stores
 _HOST_DO = "run site.yml --tags host, or make with the profile's name"
 _SERVE_DO = "make with the profile's name"
@@ -180,9 +182,10 @@ def _has_limit(log: LogConfig) -> bool:
 
 
 def _limit_text(log: LogConfig) -> str:
-    """A log's driver with the size and number of its files: ``json-file, 20m x 3``. Its own size is its default."""
+    """A log's driver with the size and number of its files: ``json-file, 20m x 3``."""
     options = log.get("Config") or {}
-    return f"{log['Type']}, {options.get('max-size', 'own size')} x {options.get('max-file', '1')}"
+    size, files = _DEFAULT_LIMITS.get(log["Type"], ("own size", "1"))
+    return f"{log['Type']}, {options.get('max-size', size)} x {options.get('max-file', files)}"
 
 
 def _supervised_logs(logs: LogFacts) -> Finding:

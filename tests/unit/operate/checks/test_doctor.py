@@ -274,6 +274,12 @@ def test_each_fault_is_found_and_named(box: str, changes: Any, name: str, status
     assert f"do: {check.do.split()[0]}" in line
 
 
+def test_docker_limits_the_files_of_its_local_driver_itself() -> None:
+    resolved, facts = WELL[GPU]
+    check = checks(resolved, ill(facts, {"docker/containers/0/log": {"Type": "local", "Config": {}}}))["log rotation"]
+    assert (check.status, check.found) == (OK, "local, 20m x 5")
+
+
 def test_every_fallible_check_has_a_fault_here() -> None:
     names = {check.name for resolved, facts in WELL.values() for check in diagnose(resolved, facts)}
     tried = {name for _, _, name, *_ in FAULTS}

@@ -382,6 +382,10 @@ def test_each_file_system_is_asked_for_what_comes_to_it(resolved: Any, free: Any
     told = preflight_problems(resolved, apart)
     assert [one.found.rpartition(" ")[2] for one in told] == found
     assert all(one.code == "disk-full" for one in told)
+    variables = ("drafthouse_home", "drafthouse_models_dir", "container_engine_data_root")
+    for one in told:
+        variable = variables[places.index(one.found.rpartition(" ")[2])]
+        assert f"set {variable} to" in one.do
     # On one file system the sum counts, and Docker's root is no exception.
     one = {**apart, "disk": dict.fromkeys(places, 60 * GB), "file_systems": dict.fromkeys(places, 7)}
     (problem,) = preflight_problems(resolved, one)
