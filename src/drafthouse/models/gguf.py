@@ -52,6 +52,9 @@ def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
     if f"{family}.attention.key_length_mla" in keys:
         # MLA caches one latent vector per token; the head count and length do not describe the cache.
         config["qk_rope_head_dim"] = _integer(keys.get(f"{family}.rope.dimension_count"))
+    else:
+        # A file of before llama.cpp's latent cache: it caches whole keys and values of ``head_dim``.
+        config.pop("kv_lora_rank", None)
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         return config, None
