@@ -21,8 +21,9 @@ from ..prompts.suites import expand, prompt_hashes
 from .data.measures import MEASURES, values_of
 from .report_types import ARMS, Arm, KeptProfile
 
-#: The percentiles of the latencies.
-SHARES = (50, 95, 99)
+#: The percentiles of the latencies; one of them is shown if at least `_BEYOND` answers of each arm took longer.
+_SHARES = (50, 95, 99)
+_BEYOND = 2
 #: The most pairs of answers that are shown.
 _MOST_PAIRS = 4
 #: The most characters that are shown of a prompt.
@@ -58,10 +59,10 @@ class AnswerPair:
 
 @dataclass(frozen=True)
 class Tail:
-    """A latency of both arms at each percentile of `SHARES`."""
+    """A latency of both arms at the percentiles that are shown."""
 
     title: str
-    values: Mapping[Arm, Sequence[float]]  # in ms, in the order of `SHARES`
+    values: Mapping[Arm, Sequence[float]]  # in ms, in the order of `Shown.shares`
     requests: Mapping[Arm, int]  # number of complete answers with the latency
 
 
@@ -71,25 +72,37 @@ class Shown:
 
     answers: Sequence[AnswerPair] = ()
     tails: Sequence[Tail] = ()
+    shares: Sequence[int] = ()  # the percentiles of ``tails``
 
 
 def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
     """The data for the page of two results."""
     requests = {arm: requests_of(results[arm]) for arm in ARMS}
-    return Shown(_answers(requests, resolved), _tails(requests))
+    tails, shares = _tails(requests)
+    return Shown(_answers(requests, resolved), tails, shares)
 
 
-def _tails(requests: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
-    """The latencies of a request that both arms have, at the percentiles of `SHARES`."""
-    tails = []
+def _tails(requests: Mapping[Arm, Sequence[Request]]) -> tuple[list[Tail], list[int]]:
+    """The latencies of a request that both arms have, and the percentiles at which they are shown.
+
+    Both are empty where the answers are too few for any percentile but the median, which stands beside each kind.
+    """
+    latencies: dict[str, dict[Arm, list[float]]] = {}  # by title
     for name, title, unit, _, measure in MEASURES:
         values = {arm: values_of(requests[arm], measure) for arm in ARMS}
-        # A TPOT is no latency of a request but a mean over its answer.
-        if unit != "ms" or name == "tpot_ms" or not all(values.values()):
-            continue
-        at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
+        # A TPOT is no latency of a request but a mean over its answer. Without thinking, the first answer token is the
+        # first token.
+        if unit == "ms" and name != "tpot_ms" and all(values.values()) and values not in latencies.values():
+            latencies[title] = values
+    fewest = min((len(values[arm]) for values in latencies.values() for arm in ARMS), default=0)
+    shares = [share for share in _SHARES if fewest * (100 - share) >= 100 * _BEYOND]
+    if shares in ([], [50]):
+        return [], []
+    tails = []
+    for title, values in latencies.items():
+        at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in shares] for arm in ARMS}
         tails.append(Tail(title, at_shares, {arm: len(values[arm]) for arm in ARMS}))
-    return tails
+    return tails, shares
 
 
 def _answers(requests: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> list[AnswerPair]:

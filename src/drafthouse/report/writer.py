@@ -25,7 +25,7 @@ from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
 from ..profiles.expected_speed import expected_words
 from ..profiles.resolved_types import ExpectedSpeed
-from ..report.answers import SHARES, Shown, shown_of
+from ..report.answers import Shown, shown_of
 from ..report.data.build import build_report
 from ..report.data.measures import MEASURES
 from ..report.data.setup import MADE_WITH
@@ -276,7 +276,6 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "arms": ARMS,
         "measures": [entry[:4] for entry in MEASURES],
         "latencies": LATENCIES,
-        "shares": SHARES,
         "contents": CONTENTS,
         "terms": TERMS,
         "sources": ACCEPTANCE_SOURCES,

@@ -14,6 +14,7 @@ from drafthouse.prompts.suites import prompt_hashes
 from drafthouse.report.answers import shown_of
 from drafthouse.report.data.build import build_report
 from drafthouse.report.glossary import TERMS
+from drafthouse.report.report_types import ARMS, Arm
 from drafthouse.report.writer import render_html, write_report
 from tests.support.builders import make_pair, make_resolved
 from tests.support.report_builders import differing, full_report_input
@@ -83,21 +84,43 @@ def test_a_prompt_is_shown_while_its_suite_has_it_as_it_was_sent() -> None:
     assert prompt(kept) == [None]
 
 
+def _with_times(answers: int) -> dict[Arm, dict[str, Any]]:
+    """Both arms' results with so many answers each; in ms the first token of answer n came after n, then after 2 n."""
+    results = dict(zip(ARMS, make_pair(), strict=True))
+    for factor, result in enumerate(results.values(), start=1):
+        first = result["requests"][0]
+        result["requests"] = [{**first, "ttft_ms": factor * n, "ttfat_ms": factor * n + 1} for n in range(answers)]
+    return results
+
+
 def test_the_tails_are_percentiles_of_whole_answers() -> None:
-    base, spec = make_pair()
-    for result, factor in ((base, 1.0), (spec, 2.0)):
-        for number, request in enumerate(result["requests"]):
-            request["ttft_ms"] = factor * number
-    base["requests"][-1].update(status="failed")
-    tails = {tail.title: tail for tail in shown_of({"baseline": base, "speculative": spec}, make_resolved()).tails}
+    results = _with_times(201)
+    results["baseline"]["requests"][-1].update(status="failed")
+    shown = shown_of(results, make_resolved())
+    tails = {tail.title: tail for tail in shown.tails}
+    assert list(shown.shares) == [50, 95, 99]
     assert set(tails) == {"TTFT", "First answer", "Whole answer"}
-    count = len(spec["requests"])
-    assert tails["TTFT"].requests == {"baseline": count - 1, "speculative": count}
-    assert tails["TTFT"].values["speculative"] == pytest.approx([p / 100 * 2 * (count - 1) for p in (50, 95, 99)])
+    assert tails["TTFT"].requests == {"baseline": 200, "speculative": 201}
+    assert tails["TTFT"].values["speculative"] == pytest.approx([200, 380, 396])
+
+
+@pytest.mark.parametrize(("answers", "shares"), [(39, []), (40, [50, 95]), (199, [50, 95]), (200, [50, 95, 99])])
+def test_no_percentile_is_shown_that_one_answer_decides(answers: int, shares: list[int]) -> None:
+    shown = shown_of(_with_times(answers), make_resolved())
+    assert list(shown.shares) == shares
+    assert bool(shown.tails) == bool(shares)
+
+
+def test_the_first_answer_is_no_row_where_nothing_was_thought() -> None:
+    results = _with_times(200)
+    for result in results.values():
+        for request in result["requests"]:
+            request["ttfat_ms"] = request["ttft_ms"]
+    assert [tail.title for tail in shown_of(results, make_resolved()).tails] == ["TTFT", "Whole answer"]
 
 
 def test_every_term_of_the_glossary_stands_over_a_column() -> None:
     report = build_report(*full_report_input())
-    page = render_html(report, TEMPLATES, shown=shown_of(*differing()))
+    page = render_html(report, TEMPLATES, shown=shown_of(_with_times(200), make_resolved()))
     page += (TEMPLATES / "report_kinds.html.j2").read_text("utf-8")  # published figures, which this report has none of
     assert [term for term in TERMS if f">{term}</button>" not in page and f'sort_head("{term}")' not in page] == []
