@@ -62,8 +62,8 @@ class Tail:
     """A latency of both arms at the percentiles that are shown."""
 
     title: str
-    values: Mapping[Arm, Sequence[float]]  # in ms, in the order of `Shown.shares`
-    requests: Mapping[Arm, int]  # number of complete answers with the latency
+    values: dict[Arm, list[float]]  # in ms, in the order of `Shown.shares`
+    requests: dict[Arm, int]  # number of complete answers with the latency
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,17 @@ def _tails(requests: Mapping[Arm, Sequence[Request]]) -> tuple[list[Tail], list[
         # first token.
         if unit == "ms" and name != "tpot_ms" and all(values.values()) and values not in latencies.values():
             latencies[title] = values
-    fewest = min((len(values[arm]) for values in latencies.values() for arm in ARMS), default=0)
+    fewest = min((len(times) for values in latencies.values() for times in values.values()), default=0)
     shares = [share for share in _SHARES if fewest * (100 - share) >= 100 * _BEYOND]
     if shares in ([], [50]):
         return [], []
     tails = []
     for title, values in latencies.items():
-        at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in shares] for arm in ARMS}
-        tails.append(Tail(title, at_shares, {arm: len(values[arm]) for arm in ARMS}))
+        tail = Tail(title, {}, {})
+        for arm, times in values.items():
+            tail.values[arm] = [percentile(times, share) or 0.0 for share in shares]
+            tail.requests[arm] = len(times)
+        tails.append(tail)
     return tails, shares
 
 

@@ -84,9 +84,9 @@ def test_a_prompt_is_shown_while_its_suite_has_it_as_it_was_sent() -> None:
     assert prompt(kept) == [None]
 
 
-def _with_times(answers: int) -> dict[Arm, dict[str, Any]]:
+def _with_times(answers: int) -> dict[Arm, Any]:
     """Both arms' results with so many answers each; in ms the first token of answer n came after n, then after 2 n."""
-    results = dict(zip(ARMS, make_pair(), strict=True))
+    results: dict[Arm, Any] = dict(zip(ARMS, make_pair(), strict=True))
     for factor, result in enumerate(results.values(), start=1):
         first = result["requests"][0]
         result["requests"] = [{**first, "ttft_ms": factor * n, "ttfat_ms": factor * n + 1} for n in range(answers)]
