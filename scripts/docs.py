@@ -22,7 +22,7 @@ from drafthouse.core.error_codes import MEANINGS
 from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.ever_run import ever_run
 from drafthouse.profiles.flag_lists import FLAG_LISTS
 from drafthouse.profiles.known_issue_schema import KNOWN_ISSUES
@@ -151,7 +151,7 @@ def roles_page(roles: list[Path]) -> str:
 
 def profiles_page() -> str:
     """The table of profiles with what `make plan` says of each."""
-    house = load_house(ROOT)
+    catalog = load_catalog(ROOT)
     lines = [
         "# Profiles",
         "",
@@ -161,7 +161,7 @@ def profiles_page() -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     notes = []
-    for name in sorted(house.profiles):
+    for name in sorted(catalog.profiles):
         resolved = resolved_profile(name, site_of_inventory("workstation"))
         lines.append(f"| {' | '.join(_cells(resolved))} |")
         notes += _notes(resolved)
@@ -221,7 +221,7 @@ def community_page() -> str:
 
 def proof_page() -> str:
     """The table of what was proven of each profile, how, and what was not."""
-    house = load_house(ROOT)
+    catalog = load_catalog(ROOT)
     checked = json.loads((ROOT / "tests/real_engines/proofs.json").read_text("utf-8"))
     lines = [
         "# Test coverage of each profile",
@@ -233,9 +233,9 @@ def proof_page() -> str:
     ]
     refused = []
     evidence = all_proven(ROOT / "evidence")
-    for name in sorted(house.profiles):
+    for name in sorted(catalog.profiles):
         resolved = resolved_profile(name, site_of_inventory("workstation"))
-        proof = house.engines[resolved["engine"]["id"]].get("proof")
+        proof = catalog.engines[resolved["engine"]["id"]].get("proof")
         served = [one for one in evidence if one.facts["profile"] == name]
         proven, missing = _served(served) if served else _proof(resolved, proof, checked)
         engine, method = resolved["engine"], resolved["method"]

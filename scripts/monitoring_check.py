@@ -22,7 +22,7 @@ from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, ru
 from drafthouse.cli.profile_arguments import inventory_of
 from drafthouse.core.errors import DrafthouseError, Problem, one_problem
 from drafthouse.core.exit_codes import DONE
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def seen() -> dict[Watched, set[str]]:
     """What there is to watch on some box, and whose it is."""
     # Some engine shows its counters in newer versions than the profiles run.
     found = {Watched(name, node=True, gpu=True, gateway=True, log="its log"): {"every part"} for name in SERIES}
-    for name in load_house(ROOT).profiles:
+    for name in load_catalog(ROOT).profiles:
         site = {**site_of_inventory(inventory_of(name)), "monitoring": {"enabled": True}}
         for gateway in (False, True):
             wished = resolved_profile(name, {**site, "gateway": gateway})["monitoring"]

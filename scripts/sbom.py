@@ -31,7 +31,7 @@ from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import is_commit
 from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.engine_version import gpu_image_of
 from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.workspace import ROOT
@@ -68,12 +68,12 @@ def sbom(epoch: str | None = None) -> str:
 
     Raises DrafthouseError where the schema does not allow what was written.
     """
-    house, ours = load_house(ROOT), project()
+    catalog, ours = load_catalog(ROOT), project()
     root = Component(
         name=ours["name"], version=ours["version"], type=ComponentType.APPLICATION, bom_ref="drafthouse",
         licenses=[LicenseFactory().make_from_string("Apache-2.0")],
     )  # fmt: skip
-    bom = Bom(metadata=BomMetaData(component=root), components=[*packages(), *engines(house), *models(house)])
+    bom = Bom(metadata=BomMetaData(component=root), components=[*packages(), *engines(catalog), *models(catalog)])
     bom.register_dependency(root, bom.components)
     data = json.loads(JsonV1Dot6(bom).output_as_string())
     data["metadata"].pop("timestamp", None)
@@ -134,10 +134,10 @@ def _licenses(name: str, version: str) -> list[Any]:
     return [LicenseFactory().make_from_string(text)] if text else []
 
 
-def engines(house: House) -> Iterator[Component]:
+def engines(catalog: Catalog) -> Iterator[Component]:
     """Yield the engines in the versions that we stand for, and every image that is run."""
     images: dict[str, str] = {}
-    for key, engine in house.engines.items():
+    for key, engine in catalog.engines.items():
         for version, pin in engine["versions"].items():
             yield Component(
                 name=engine["name"], version=version, type=ComponentType.APPLICATION, bom_ref=f"engine:{key}@{version}",
@@ -171,9 +171,9 @@ def _image_purl(repository: str, version: str) -> PackageURL:
     return PackageURL("docker", owner or None, name, version, qualifiers={"repository_url": registry})
 
 
-def models(house: House) -> Iterator[Component]:
+def models(catalog: Catalog) -> Iterator[Component]:
     """Yield the models that are fetched, each at its commit where the catalogue has one."""
-    for key, model in sorted(house.models.items()):
+    for key, model in sorted(catalog.models.items()):
         hub, package = model["source"].get("hub"), model["source"].get("package")
         if hub:
             commit = hub["revision"] if is_commit(hub["revision"]) else None

@@ -179,7 +179,7 @@ def model_main() -> int:
             text = path.read_text("utf-8")
             yaml_of(text)
             assert not any(hidden_character(line) for line in text.split("\n")), text
-            assert path.stem in workspace.house_for().models, f"an entry that nobody can use: {text}"
+            assert path.stem in workspace.catalog_for().models, f"an entry that nobody can use: {text}"
         return code
     finally:
         for path in set(local.glob("*.yml")) - before:

@@ -383,9 +383,9 @@ def _command(rng: random.Random) -> str:
 
 def gpus_main() -> int:
     """What the action `driver_choice` reads."""
-    import drafthouse.profiles.workspace as house
+    import drafthouse.profiles.workspace as catalog
 
-    load_gpus(house.ROOT)
+    load_gpus(catalog.ROOT)
     return DONE
 
 

@@ -21,7 +21,7 @@ from drafthouse.cli.parser import run as run_main
 from drafthouse.core.documents import Json
 from drafthouse.core.exit_codes import DONE, NOT_HERE, WARNED
 from drafthouse.core.places import ROOT
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import site_of_inventory
 from drafthouse.report.archive import find
 from drafthouse.report.evidence import LANE, EvidenceFacts
@@ -51,10 +51,10 @@ def main() -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="say which levels would run, and their commands")
     given = parser.parse_args()
-    house = load_house(ROOT)
+    catalog = load_catalog(ROOT)
     box = look(Path(site_of_inventory("local")["models_dir"]), LUGGAGE)
-    articles = sorted({one["hardware"] for one in house.profiles.values() if one.get("article")})
-    chosen = choose(box, house.hardware, articles)
+    articles = sorted({one["hardware"] for one in catalog.profiles.values() if one.get("article")})
+    chosen = choose(box, catalog.hardware, articles)
     if not chosen.levels:
         print(f"make test-gpu cannot be done here: {chosen.why[0]}; docs/gpu-lane.md")
         return NOT_HERE
@@ -69,17 +69,17 @@ def main() -> int:
 def commands(chosen: Chosen, levels: Sequence[int]) -> list[list[str]]:
     """The runs of levels 2 and 3: through the commands that everybody has."""
     drafthouse = [sys.executable, str(ROOT / "scripts" / "drafthouse")]
-    house = load_house(ROOT)
+    catalog = load_catalog(ROOT)
     found = []
     if 2 in levels:
         card = ["--set", f"hardware={chosen.hardware}", "--set", "experiment.once=[gates, published]"]
         suites = ["--set", "experiment.suites=[mixed, gates, published]"]
         for name in REAL:
             # Of the card's own profile nothing is changed: only that counts as verified.
-            more = [] if house.profiles[name]["hardware"] == chosen.hardware else [*card, *suites]
+            more = [] if catalog.profiles[name]["hardware"] == chosen.hardware else [*card, *suites]
             found.append([*drafthouse, "run", name, "--inventory", "local", *more, "--stop-after"])
     if 3 in levels:
-        for name, one in sorted(house.profiles.items()):
+        for name, one in sorted(catalog.profiles.items()):
             if one["hardware"] == chosen.hardware and one.get("article"):
                 found.append([*drafthouse, "run", name, "--inventory", "local", "--stop-after"])
     return found
@@ -113,7 +113,7 @@ def _run(box: Box, chosen: Chosen, levels: Sequence[int], clock: Clock) -> int:
 
 def _level0(box: Box, chosen: Chosen, keeper: Keeper) -> None:
     """Ask the driver, and put a load on the GPU."""
-    gpu, entry = box["gpus"][0], load_house(ROOT).hardware.get(chosen.hardware)
+    gpu, entry = box["gpus"][0], load_catalog(ROOT).hardware.get(chosen.hardware)
     keeper.wrong += level0.parser_problems()
     files: dict[str, Json] = {"level0.json": {"load": None, "why": list(chosen.why)}}
     for name, fixture in {**level0.smi_fixtures(), "nvml": level0.nvml_fixture()}.items():
@@ -169,13 +169,13 @@ def _level1(box: Box, hardware: str, capability: str, keeper: Keeper, clock: Clo
 def _real(chosen: Chosen, levels: Sequence[int]) -> list[str]:
     """Run levels 2 and 3, keep the evidence of each profile that ran as it is; return what failed."""
     wrong = []
-    house = load_house(ROOT)
+    catalog = load_catalog(ROOT)
     for words in commands(chosen, levels):
         name = words[words.index("run") + 1]
         if subprocess.run(words, cwd=ROOT, check=False).returncode:
             wrong.append(f"{name}: the run failed")
         elif "--set" not in words:
-            print(f"evidence: {of_report(find(ROOT / 'reports', name), ROOT / 'evidence', house).folder}")
+            print(f"evidence: {of_report(find(ROOT / 'reports', name), ROOT / 'evidence', catalog).folder}")
     return wrong
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from drafthouse.addons.gateway_ready import request_status
 from drafthouse.operate.doctor.paths import ask_paths
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.exposure import NAMED, exposed, open_paths
 from drafthouse.profiles.workspace import ROOT
 from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights
@@ -21,7 +21,7 @@ from tests.support.gateway import KEY, Gateway, real_caddy, settings_for, starte
 CONNECTIONS, EACH_MB = 20, 100
 #: What the server may take more: its own work, and nothing of two thousand megabytes.
 MORE_MB = 150
-ENGINE = load_house(ROOT).engines["llamacpp"]
+ENGINE = load_catalog(ROOT).engines["llamacpp"]
 
 
 @pytest.fixture(scope="module")

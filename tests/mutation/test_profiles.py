@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 
-Change = Callable[[House], None]
+Change = Callable[[Catalog], None]
 
 
 def kinds() -> dict[str, list[str]]:
@@ -21,18 +21,18 @@ def kinds() -> dict[str, list[str]]:
 
 
 def problems_after(change: Change, profile: str) -> list[Problem]:
-    house = copy.deepcopy(load_house(ROOT))
-    change(house)
+    catalog = copy.deepcopy(load_catalog(ROOT))
+    change(catalog)
     with pytest.raises(DrafthouseError) as caught:
-        resolve(house, profile, site_of_inventory("workstation"), kinds())
+        resolve(catalog, profile, site_of_inventory("workstation"), kinds())
     return caught.value.problems
 
 
 def put(table: str, path: str, value: Any) -> Change:
-    """A change that writes ``value`` at ``path`` of a table of the house; None removes the key."""
+    """A change that writes ``value`` at ``path`` of a table of the catalog; None removes the key."""
 
-    def change(house: House) -> None:
-        place = getattr(house, table)
+    def change(catalog: Catalog) -> None:
+        place = getattr(catalog, table)
         *parents, last = path.split("/")
         for parent in parents:
             place = place.setdefault(parent, {})
@@ -189,12 +189,12 @@ def test_the_very_message(profile: str, place: str, value: Any, where: str, foun
 
 
 def test_all_the_problems_come_at_once() -> None:
-    def change(house: House) -> None:
-        house.profiles[QWEN]["serve"] = {"max_model_length": 1, "reasoning_parser": "x", "max_model_len": 50000}
-        house.profiles[QWEN]["engine_version"] = "9.9.9"
-        house.profiles[QWEN]["speculation"]["options"] = {"draft_tp": 1}
-        house.profiles[QWEN]["experiment"]["suites"] = ["none"]
-        house.models["qwen3-32b-eagle3"]["head_for"] = "qwen3-14b"
+    def change(catalog: Catalog) -> None:
+        catalog.profiles[QWEN]["serve"] = {"max_model_length": 1, "reasoning_parser": "x", "max_model_len": 50000}
+        catalog.profiles[QWEN]["engine_version"] = "9.9.9"
+        catalog.profiles[QWEN]["speculation"]["options"] = {"draft_tp": 1}
+        catalog.profiles[QWEN]["experiment"]["suites"] = ["none"]
+        catalog.models["qwen3-32b-eagle3"]["head_for"] = "qwen3-14b"
 
     places = {problem.where.split(": ")[1] for problem in problems_after(change, QWEN)}
     assert places == {
@@ -205,15 +205,15 @@ def test_all_the_problems_come_at_once() -> None:
 
 
 def test_an_unknown_profile_names_the_nearest() -> None:
-    (problem,) = problems_after(lambda house: None, "rtx6000-qwen-eagle")
+    (problem,) = problems_after(lambda catalog: None, "rtx6000-qwen-eagle")
     assert problem.found == "no profile 'rtx6000-qwen-eagle'"
     assert "write 'rtx6000-qwen-eagle3'" in problem.do
 
 
 def test_a_draft_of_a_third_is_a_warning_only() -> None:
-    house = copy.deepcopy(load_house(ROOT))
-    house.models["llama32-3b-fp8"]["parameters"] = 30_000_000_000
-    resolved = resolve(house, LLAMA, site_of_inventory("workstation"), kinds())
+    catalog = copy.deepcopy(load_catalog(ROOT))
+    catalog.models["llama32-3b-fp8"]["parameters"] = 30_000_000_000
+    resolved = resolve(catalog, LLAMA, site_of_inventory("workstation"), kinds())
     assert any("43% of the target's parameters" in warning for warning in resolved["warnings"])
 
 
@@ -228,7 +228,7 @@ def test_a_draft_of_a_third_is_a_warning_only() -> None:
 def test_a_wrong_site(key: str, value: Any, found: str, needed: str) -> None:
     site = {**site_of_inventory("workstation"), key: value}
     with pytest.raises(DrafthouseError) as caught:
-        resolve(load_house(ROOT), QWEN, site, kinds())
+        resolve(load_catalog(ROOT), QWEN, site, kinds())
     (problem,) = caught.value.problems
     assert found in problem.found
     assert needed in problem.needed

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.translator import translate
@@ -40,11 +40,11 @@ Verdict = dict[str, str]
 
 def gpu_profiles() -> list[str]:
     """VLLM's profiles that cannot be served here. Those for CPU are served for real in this lane."""
-    house = load_house(ROOT)
+    catalog = load_catalog(ROOT)
     return [
         name
-        for name, profile in sorted(house.profiles.items())
-        if profile["engine"] in ("vllm", "vllm-arctic") and house.hardware[profile["hardware"]]["kind"] == "gpu"
+        for name, profile in sorted(catalog.profiles.items())
+        if profile["engine"] in ("vllm", "vllm-arctic") and catalog.hardware[profile["hardware"]]["kind"] == "gpu"
     ]
 
 
@@ -154,7 +154,7 @@ def proof(version: str) -> dict[str, Any]:
     commands: list[Command] = []
     for profile in gpu_profiles():
         # A plugin's version is the pair's: its flags are looked at as they are, by versions that had them already.
-        own = load_house(ROOT).profiles[profile]["engine"] == "vllm-arctic"
+        own = load_catalog(ROOT).profiles[profile]["engine"] == "vllm-arctic"
         if own and version == OLDEST:
             continue
         try:
@@ -281,10 +281,10 @@ ARTICLES = sorted((ROOT / "tests" / "unit" / "translate" / "commands").glob("*.t
 @by_each_version
 def test_the_articles_commands_as_they_are_translated_pass_the_parser(version: str) -> None:
     """Parser only: the models that the articles name have no configuration here."""
-    house, flags = load_house(ROOT), load_flags(ROOT)
+    catalog, flags = load_catalog(ROOT), load_flags(ROOT)
     commands: dict[str, list[Command]] = {}
     for path in ARTICLES:
-        for found in translate(path.read_text("utf-8"), house, flags, lambda name: None)[0]:
+        for found in translate(path.read_text("utf-8"), catalog, flags, lambda name: None)[0]:
             if found.engine in ("vllm", "vllm-arctic"):
                 words = [str(word) for flag in found.command for word in flag]
                 command = {"name": path.stem, "argv": words, "parser_only": "a translation"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from tests.real_engines.test_check_commands import PIN, Check, Command, checker, with_speculation
@@ -124,32 +124,32 @@ SECOND_RUNNER = {
 }
 
 
-def made_house() -> House:
-    house = copy.deepcopy(load_house(ROOT))
+def made_catalog() -> Catalog:
+    catalog = copy.deepcopy(load_catalog(ROOT))
     for name in ("made-qwen3-next", "made-deepseek", "made-qwen3"):
-        house.models[name] = {**house.models[BASE], "name": name, "folder": name, "context": 4096, "heads": 4}
-    house.models["made-qwen3-next"]["builtin_head"] = {"kind": "mtp", "layers": 1, "tensors": ["mtp.*"]}
-    house.models["made-deepseek"]["builtin_head"] = {
+        catalog.models[name] = {**catalog.models[BASE], "name": name, "folder": name, "context": 4096, "heads": 4}
+    catalog.models["made-qwen3-next"]["builtin_head"] = {"kind": "mtp", "layers": 1, "tensors": ["mtp.*"]}
+    catalog.models["made-deepseek"]["builtin_head"] = {
         "kind": "mtp", "layers": 2, "n_predict": 2, "tensors": ["model.layers.3.*"],
     }  # fmt: skip
     for name in ("made-peagle", "made-dflash", "made-dflash2", "made-dspark"):
         kind = name.removeprefix("made-").rstrip("2")
         head: Any = {"name": name, "folder": name, "head_for": "made-qwen3", "head_method": kind, "context": 4096}
-        house.models[name] = {**house.models[HEAD_BASE], **head}
-    return house
+        catalog.models[name] = {**catalog.models[HEAD_BASE], **head}
+    return catalog
 
 
 def commands(case: str) -> list[Command]:
     """The commands of both arms, as they are resolved for the pinned version."""
     target, method, draft, tokens, options = CASES[case]
-    house = made_house()
+    catalog = made_catalog()
     spec: Any = {
         "method": method,
         "num_speculative_tokens": tokens,
         "options": options,
         **({"draft": draft} if draft else {}),
     }
-    house.profiles["made"] = {
+    catalog.profiles["made"] = {
         "title": case,
         "hardware": "rtx6000",
         "engine": "vllm",
@@ -160,7 +160,7 @@ def commands(case: str) -> list[Command]:
         "experiment": {"suites": ["mixed"]},
     }
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    resolved = resolve(house, "made", dict(site_of_inventory("workstation")), kinds)
+    resolved = resolve(catalog, "made", dict(site_of_inventory("workstation")), kinds)
     models = [model for model in (resolved["target"], resolved["draft"]) if model]
     found = []
     for arm, built in resolved["arms"].items():

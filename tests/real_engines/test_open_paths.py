@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drafthouse.operate.doctor.paths import ask_paths
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.exposure import NAMED, exposed, open_paths
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.weights.demo.recipes import gguf_to_hf
@@ -23,7 +23,7 @@ from tests.support.ports import free_port
 
 KEY = "key-of-the-test-0123456789"
 PROGRAM = Path(__file__).with_name("routes_server.py")
-VLLM = load_house(ROOT).engines["vllm"]
+VLLM = load_catalog(ROOT).engines["vllm"]
 
 
 @contextmanager

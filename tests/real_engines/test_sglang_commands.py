@@ -12,7 +12,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.yaml_documents import read_yaml
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.flag_lists import FOLDER
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.translate.flags import load_flags
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 #: The pin, and the first release whose flags stand apart from PyTorch.
 NEWEST, OLDEST = "0.5.23", "0.5.20"
 VERSIONS = (NEWEST, *(pytest.param(one, marks=pytest.mark.soak) for one in ("0.5.22", OLDEST)))
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 PROFILES = [name for name, profile in sorted(HOUSE.profiles.items()) if profile["engine"] == "sglang"]
 #: Each method once, with all of its options.
 METHODS: dict[str, dict[str, Any]] = {

@@ -99,7 +99,7 @@ class Gateway:
 
 
 def give_key(home: Path, key: str) -> Path:
-    """Put an API key where the house keeps it, for its owner alone; return the file."""
+    """Put an API key where Drafthouse keeps it, for its owner alone; return the file."""
     file = home / "secrets" / "api_key"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.touch(mode=0o600)

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile
 from tests.support import catalogue
 
@@ -142,7 +142,7 @@ class Clone:
         for name in ("packages.txt", "published.yml"):
             shutil.copy(ROOT / "profiles/catalog" / name, folder / "profiles/catalog")
         # A row is held against engines that this clone need not have: those that the profile accepts by name.
-        accepted = load_house(ROOT).profiles[profile].get("accept_known_issues", {})
+        accepted = load_catalog(ROOT).profiles[profile].get("accept_known_issues", {})
         issues = {name: row for name, row in catalogue.table("known-issues")["issues"].items() if name in accepted}
         file = {"to_come": {"engines": [], "methods": []}, "issues": issues}
         (folder / "profiles/catalog/known-issues.yml").write_text(written(file))

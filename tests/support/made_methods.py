@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.resolved_types import ResolvedProfile
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
@@ -29,10 +29,10 @@ def with_method(
     A method with a head gets one of the size of the profile's own draft, made for its target; the target of one that
     drafts with a head inside it gets that (``head`` is laid over it).
     """
-    house = copy.deepcopy(_shipped()[0])
-    own: Any = house.profiles[profile]
-    entry: Any = house.engines[own["engine"]]["methods"][method]
-    models: Any = house.models
+    catalog = copy.deepcopy(_shipped()[0])
+    own: Any = catalog.profiles[profile]
+    entry: Any = catalog.engines[own["engine"]]["methods"][method]
+    models: Any = catalog.models
     if entry["draft"] == "builtin":
         models[own["target"]]["builtin_head"] = {
             "kind": entry.get("head", method),
@@ -49,10 +49,10 @@ def with_method(
         speculation["also"] = also
     own["speculation"] = speculation
     overrides = {"engine_version": version} if version else {}
-    return resolve(house, profile, site_of_inventory("workstation"), _shipped()[1], overrides)
+    return resolve(catalog, profile, site_of_inventory("workstation"), _shipped()[1], overrides)
 
 
 @functools.cache
-def _shipped() -> tuple[House, dict[str, list[str]]]:
+def _shipped() -> tuple[Catalog, dict[str, list[str]]]:
     """The catalogue with its profiles, and the kinds of every suite."""
-    return load_house(ROOT), {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    return load_catalog(ROOT), {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}

@@ -1,6 +1,6 @@
 """The proof that the tests' server speaks vast.ai's protocol: the `vastai` package's own command line, pointed at it.
 
-The package is installed once into an environment of its own below .cache/. The house itself does not use it.
+The package is installed once into an environment of its own below .cache/. The catalog itself does not use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOME = ROOT / ".cache" / "vast" / PACKAGE.replace("==", "-")
 IMAGE = "vllm/vllm-openai:v0.32.0"
 FILTERS = "gpu_name=H100_NVL num_gpus=1 cpu_arch=amd64 reliability>=0.98 direct_port_count>=2 cuda_vers>=12.9"
 FILTERS += " disk_space>=200 gpu_ram>=90 inet_down>=200 driver_version>=575.51.03 compute_cap>=900"
-# What the package's parser makes of them, in the words of the house's own queries.
+# What the package's parser makes of them, in the words of Drafthouse's own queries.
 QUERY: dict[str, Any] = {
     "verified": {"eq": True}, "external": {"eq": False}, "rentable": {"eq": True}, "gpu_name": {"eq": "H100 NVL"},
     "num_gpus": {"eq": 1}, "cpu_arch": {"eq": "amd64"}, "reliability": {"gte": 0.98}, "direct_port_count": {"gte": 2},
@@ -146,7 +146,7 @@ def test_what_it_says_of_refusals(cli: Cli, vast: Running) -> None:
 
 
 def test_it_rents_twice_where_an_answer_is_lost(cli: Cli, vast: Running) -> None:
-    # Why the house has a client of its own: a lost answer is asked for again, and the offer is gone by then.
+    # Why Drafthouse has a client of its own: a lost answer is asked for again, and the offer is gone by then.
     vast.faults.append(Fault("create", cut=True, after=True))
     assert "error 410" in cli("create", "instance", "8200002", *CREATE).stderr
     assert vast.count("create") == 2

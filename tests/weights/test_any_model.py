@@ -18,7 +18,7 @@ from drafthouse.models.entry import NewEntry, made_entry
 from drafthouse.models.first_use import add_missing
 from drafthouse.models.repository import ModelName, read_model
 from drafthouse.models.tensor_totals import TensorKind
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.model_names import find_model
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
@@ -31,7 +31,7 @@ from tests.support.checkpoints import llama_like, tensor
 from tests.support.refusals import refuses
 
 CONFIGS = ROOT / "tests" / "real_engines" / "model_configs"
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 QWEN: dict[str, Any] = json.loads((CONFIGS / "Qwen3-32B.json").read_text("utf-8"))
 LITTLE: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 16,
@@ -353,41 +353,41 @@ PROPOSED = {
 }
 
 
-def fresh() -> House:
+def fresh() -> Catalog:
     return replace(HOUSE, models={**HOUSE.models})
 
 
 def first_use(
-    hub: Hub, root: Path, target: object, draft: object = None, house: House | None = None
-) -> tuple[House, list[str]]:
+    hub: Hub, root: Path, target: object, draft: object = None, catalog: Catalog | None = None
+) -> tuple[Catalog, list[str]]:
     """The catalogue with what was added below ``root``, and what was said."""
     said: list[str] = []
-    house = house or fresh()
-    add_missing(target, draft, house, root, said.append, token=None, endpoint=hub.url)
-    return house, said
+    catalog = catalog or fresh()
+    add_missing(target, draft, catalog, root, said.append, token=None, endpoint=hub.url)
+    return catalog, said
 
 
-def resolved(house: House, target: str, **speculation: Any) -> Any:
+def resolved(catalog: Catalog, target: str, **speculation: Any) -> Any:
     spec = {"num_speculative_tokens": 3, **speculation}
-    profile: Any = {**house.profiles["h100-llama33-ngram"], "target": target, "speculation": spec, "serve": {}}
+    profile: Any = {**catalog.profiles["h100-llama33-ngram"], "target": target, "speculation": spec, "serve": {}}
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
-    return resolve(replace(house, profiles={"mine": profile}), "mine", site_of_inventory("vastai"), kinds)
+    return resolve(replace(catalog, profiles={"mine": profile}), "mine", site_of_inventory("vastai"), kinds)
 
 
 def test_a_target_and_its_head_are_added_on_first_use_and_said(tmp_path: Path) -> None:
     hubs = [Hub(files_of(config, llama_like(config)), repo=f"org/{name}") for name, config in
             (("Little", TARGET), ("Little-Eagle3", HEAD))]  # fmt: skip
     with hub_server(*hubs) as hub:
-        house, said = first_use(hub, tmp_path, "org/Little", "org/Little-Eagle3")
+        catalog, said = first_use(hub, tmp_path, "org/Little", "org/Little-Eagle3")
         asked = hub.sent
-        assert first_use(hub, tmp_path, "org/Little", "org/Little-Eagle3", house)[1] == []
+        assert first_use(hub, tmp_path, "org/Little", "org/Little-Eagle3", catalog)[1] == []
         assert hub.sent == asked
     written = sorted(path.name for path in (tmp_path / "profiles/catalog/local").iterdir())
     assert written == ["little-eagle3.yml", "little.yml"]
     assert [line for line in said if line.startswith("wrote:")] == [
         f"wrote: {tmp_path}/profiles/catalog/local/{name}.yml" for name in ("little", "little-eagle3")
     ]
-    found = resolved(house, "org/Little", method="eagle3", draft="org/Little-Eagle3")
+    found = resolved(catalog, "org/Little", method="eagle3", draft="org/Little-Eagle3")
     assert (found["target"]["id"], found["draft"]["id"]) == ("little", "little-eagle3")
 
 
@@ -395,9 +395,9 @@ def test_a_head_that_is_served_brings_the_model_that_it_names(tmp_path: Path) ->
     hubs = [Hub(files_of(config, llama_like(TARGET)), repo=f"org/{name}") for name, config in
             (("Little", TARGET), ("Little-speculator.eagle3", PROPOSED))]  # fmt: skip
     with hub_server(*hubs) as hub:
-        house, _ = first_use(hub, tmp_path, "org/Little-speculator.eagle3")
-    assert house.models["little-speculator.eagle3"]["speculators"] == {"target": "org/Little", "tokens": 3}
-    found = resolved(house, "org/Little-speculator.eagle3", method="eagle3")
+        catalog, _ = first_use(hub, tmp_path, "org/Little-speculator.eagle3")
+    assert catalog.models["little-speculator.eagle3"]["speculators"] == {"target": "org/Little", "tokens": 3}
+    found = resolved(catalog, "org/Little-speculator.eagle3", method="eagle3")
     assert (found["target"]["id"], found["draft"]["id"]) == ("little", "little-speculator.eagle3")
     assert "names its model: org/Little" in " ".join(found["warnings"])
 
@@ -407,27 +407,29 @@ def test_a_head_for_a_model_that_nobody_added_is_for_the_profiles_target(tmp_pat
     hubs = [Hub(files_of(config, llama_like(TARGET)), repo=f"org/{name}") for name, config in
             (("Little", TARGET), ("Head", named))]  # fmt: skip
     with hub_server(*hubs) as hub:
-        house, said = first_use(hub, tmp_path, "org/Little", "org/Head")
-    assert house.models["head"]["head_for"] == "little"
+        catalog, said = first_use(hub, tmp_path, "org/Little", "org/Head")
+    assert catalog.models["head"]["head_for"] == "little"
     assert any("names a/b as its target" in line for line in said)
 
 
 def test_another_commit_of_a_known_repository_has_a_name_of_its_own(tmp_path: Path) -> None:
     with hub_server(Hub(files_of(TARGET, llama_like(TARGET)), repo="Qwen/Qwen3-32B")) as hub:
-        house, _ = first_use(hub, tmp_path, "Qwen/Qwen3-32B@main")
-        assert house.models["qwen3-32b"] == HOUSE.models["qwen3-32b"]
-        assert house.models[f"qwen3-32b-{COMMIT[:7]}"]["hidden"] == 64
+        catalog, _ = first_use(hub, tmp_path, "Qwen/Qwen3-32B@main")
+        assert catalog.models["qwen3-32b"] == HOUSE.models["qwen3-32b"]
+        assert catalog.models[f"qwen3-32b-{COMMIT[:7]}"]["hidden"] == 64
     with hub_server(Hub(files_of(TARGET, llama_like(TARGET)), repo="other/Mine")) as hub:
         # Nor is a broken entry overwritten, in which somebody may have written something.
-        house = replace(fresh(), broken_models={"mine": [Problem("x", "", "", "")]})
-        first_use(hub, tmp_path, "other/Mine", house=house)
-    assert f"mine-{COMMIT[:7]}" in house.models
+        catalog = replace(fresh(), broken_models={"mine": [Problem("x", "", "", "")]})
+        first_use(hub, tmp_path, "other/Mine", catalog=catalog)
+    assert f"mine-{COMMIT[:7]}" in catalog.models
 
 
 @pytest.mark.parametrize("word", ["qwen3-32b", "Qwen/Qwen3-32B", "qwen3-23b", "/no/such/folder", "org/broken", 7, None])
 def test_what_has_an_entry_or_is_no_repository_asks_nobody(tmp_path: Path, word: object) -> None:
     with hub_server(Hub(files_of(TARGET, llama_like(TARGET)))) as hub:
-        first_use(hub, tmp_path, word, house=replace(fresh(), broken_models={"org/broken": [Problem("x", "", "", "")]}))
+        first_use(
+            hub, tmp_path, word, catalog=replace(fresh(), broken_models={"org/broken": [Problem("x", "", "", "")]})
+        )
         assert hub.sent == 0
     assert not list(tmp_path.iterdir())
 
@@ -435,10 +437,10 @@ def test_what_has_an_entry_or_is_no_repository_asks_nobody(tmp_path: Path, word:
 def test_without_a_network_nothing_is_added_and_the_profile_is_refused(tmp_path: Path) -> None:
     nowhere = Hub({})
     nowhere.url = "http://127.0.0.1:9"
-    house, said = first_use(nowhere, tmp_path, "org/Little")
+    catalog, said = first_use(nowhere, tmp_path, "org/Little")
     assert said[-1].startswith("not added: no answer about org/Little")
     with refuses("unknown-value", match="drafthouse model add org/Little"):
-        resolved(house, "org/Little", method="ngram")
+        resolved(catalog, "org/Little", method="ngram")
 
 
 def test_what_the_hub_refuses_is_said_as_it_is(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.retry import Patience
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.weights.download import Limits
@@ -230,12 +230,12 @@ def test_of_a_gguf_file_its_head_is_read(tmp_path: Path, nextn: bool) -> None:
 
 def test_the_weights_phase_of_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The resolver's answer for a profile that drafts with its target's head, played by the phase's own tasks."""
-    house = load_house(ROOT)
-    house.models["qwen3-32b"]["builtin_head"] = MTP
-    house.profiles["rtx6000-qwen-eagle3"]["speculation"] = {"method": "mtp", "num_speculative_tokens": 1}
+    catalog = load_catalog(ROOT)
+    catalog.models["qwen3-32b"]["builtin_head"] = MTP
+    catalog.profiles["rtx6000-qwen-eagle3"]["speculation"] = {"method": "mtp", "num_speculative_tokens": 1}
     folders = {"home": str(tmp_path / "home"), "models_dir": str(tmp_path / "models")}
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    resolved = resolve(house, "rtx6000-qwen-eagle3", {**site_of_inventory("workstation"), **folders}, kinds)
+    resolved = resolve(catalog, "rtx6000-qwen-eagle3", {**site_of_inventory("workstation"), **folders}, kinds)
     [item] = resolved["weights"]
     # In place of the environment that the phase before lays down on a box.
     (tmp_path / "home").mkdir()

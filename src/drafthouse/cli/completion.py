@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import shtab
 
 from ..core.exit_codes import DONE
-from ..profiles.workspace import house_for
+from ..profiles.workspace import catalog_for
 from .parser import Parser, parser_of
 
 SHELLS = ("bash", "zsh", "fish")
@@ -33,9 +33,9 @@ def every_option() -> argparse.ArgumentParser:
     """One parser with all verbs and their options, and with the catalogue's names as choices, for shtab."""
     from .main import VERBS, module_of  # noqa: PLC0415 (main loads this module)
 
-    house = house_for()  # the catalogue and the profiles
-    models = sorted(house.models)
-    names = {"profile": sorted(house.profiles), "gpu": sorted(house.hardware), "target": models, "draft": models}
+    catalog = catalog_for()  # the catalogue and the profiles
+    models = sorted(catalog.models)
+    names = {"profile": sorted(catalog.profiles), "gpu": sorted(catalog.hardware), "target": models, "draft": models}
     parser = argparse.ArgumentParser(prog="drafthouse")
     parser.add_argument("--version", action="store_true", help="show the version")
     verbs = parser.add_subparsers()

@@ -16,10 +16,10 @@ from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import drafts_for, expected_there, hardware_of_catalogue, published
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.expected_speed import expected_words
 from ..profiles.model_names import find_model, model_named
-from ..profiles.workspace import house_for
+from ..profiles.workspace import catalog_for
 from .parser import Parser, parser_of, print_json, records
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the drafts of the model as a table or as JSON."""
     args = options().parse_args(argv)
-    house = house_for()  # the catalogue and the profiles
-    target = model_named(args.model, house, "MODEL")
-    if house.models[target]["kind"] == "head":
-        do = f"drafthouse drafts {house.models[target].get('head_for', 'MODEL')}"
+    catalog = catalog_for()  # the catalogue and the profiles
+    target = model_named(args.model, catalog, "MODEL")
+    if catalog.models[target]["kind"] == "head":
+        do = f"drafthouse drafts {catalog.models[target].get('head_for', 'MODEL')}"
         raise one_problem("target-is-a-draft", f"'{target}', which is a head", "a model", do, "MODEL")
-    rows = drafts_for(house, target)
+    rows = drafts_for(catalog, target)
     if args.gpu:
-        gains = _expected_gains(house, target, hardware_of_catalogue(args.gpu, house))
+        gains = _expected_gains(catalog, target, hardware_of_catalogue(args.gpu, catalog))
         rows = [(kind, draft, f"{why}{gains.get(draft, '')}") for kind, draft, why in rows]
     if args.json:
         print_json("drafts", {"target": target, "drafts": records(_COLUMNS, rows)})
@@ -62,16 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _expected_gains(house: House, target: str, hardware_id: str) -> dict[str, str]:
+def _expected_gains(catalog: Catalog, target: str, hardware_id: str) -> dict[str, str]:
     """By draft, the expected speed-up on a hardware, as text to append to the reason why the draft is listed.
 
     Only of drafts with a published acceptance rate: without one, no speed-up can be computed.
     """
-    hardware: Hardware = {"id": hardware_id, **house.hardware[hardware_id]}
+    hardware: Hardware = {"id": hardware_id, **catalog.hardware[hardware_id]}
     gains: dict[str, str] = {}
     # Where several profiles have the same draft, the last one counts, as in `drafts_for`.
-    for profile in published(house, target):
-        if draft := find_model(profile["speculation"].get("draft", ""), house.models):
-            expected = expected_there(house, profile, hardware, _CONTEXT)
+    for profile in published(catalog, target):
+        if draft := find_model(profile["speculation"].get("draft", ""), catalog.models):
+            expected = expected_there(catalog, profile, hardware, _CONTEXT)
             gains[draft] = f"; {expected_words(expected)}" if expected else "; no room for both there"
     return gains

@@ -21,9 +21,9 @@ from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
 from ..core.places import ROOT, WORK
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.own_entries import shown_path
-from ..profiles.workspace import house_for, resolved_profile, site_of_inventory
+from ..profiles.workspace import catalog_for, resolved_profile, site_of_inventory
 from ..report.archive import find, read_kept
 from ..report.evidence import (
     LANE,
@@ -53,27 +53,27 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Check an evidence folder, add it to its profile, or make one from a report."""
     args = options().parse_args(argv)
-    house = house_for()  # the catalogue and the profiles
+    catalog = catalog_for()  # the catalogue and the profiles
     if args.action == "make":
-        proven = of_report(find(args.reports, str(args.folder), "REPORT"), args.to, house)
+        proven = of_report(find(args.reports, str(args.folder), "REPORT"), args.to, catalog)
         print(f"wrote {proven.folder}; next: drafthouse evidence add {proven.folder}")
         return DONE
     proven = read(args.folder.resolve())
-    _check(proven, house)
+    _check(proven, catalog)
     print(f"{proven.folder.name}: {_summary(proven)}")
     if args.action == "add":
-        _add(proven, ROOT / house.file(proven.facts["profile"]))
+        _add(proven, ROOT / catalog.file(proven.facts["profile"]))
     return DONE
 
 
-def of_report(report: Path, to: Path, house: House) -> Proven:
+def of_report(report: Path, to: Path, catalog: Catalog) -> Proven:
     """Write an evidence folder for a kept report below ``to``. Raises DrafthouseError where `check` would refuse it."""
     kept = read_kept(report)
     name = kept.report["profile"]
     gpus = []
     if machine := kept.results["speculative"].get("machine"):
         gpus = machine["before"].get("gpus") or []
-    if not gpus or name not in house.profiles:
+    if not gpus or name not in catalog.profiles:
         found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
         needed = "a run of one of the profiles on an NVIDIA GPU"
         raise one_problem("evidence-refused", found, needed, "measure a profile on a GPU", str(report))
@@ -85,7 +85,7 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
         "gpu": row["gpus"][0],
         "driver": row["driver"],
         "profile": name,
-        "profile_sha256": profile_hash(house.profiles[name]),
+        "profile_sha256": profile_hash(catalog.profiles[name]),
         "engine": row["engine"],
         "engine_version": row["engine_version"],
         "verdict": row["verdict"],
@@ -101,16 +101,16 @@ def folder_name(day: str, gpu: str, profile: str) -> str:
     return "-".join([day, *re.findall(r"[a-z0-9]+", f"{gpu} {profile}".lower())])
 
 
-def _check(proven: Proven, house: House) -> None:
+def _check(proven: Proven, catalog: Catalog) -> None:
     """Raise DrafthouseError where the profile was changed since it was measured, or does not exist."""
     name = proven.facts["profile"]
     if name == LANE:  # a run of the GPU tests alone, without a profile
         return
-    if name not in house.profiles:
+    if name not in catalog.profiles:
         do = "commit the profile with its evidence"
         raise one_problem("evidence-refused", f"the profile {name}", "one of profiles/", do, str(proven.folder))
     resolved = resolved_profile(name, site_of_inventory("workstation"))
-    check_profile(proven, house.profiles[name], resolved["engine"]["version"])
+    check_profile(proven, catalog.profiles[name], resolved["engine"]["version"])
 
 
 def _summary(proven: Proven) -> str:

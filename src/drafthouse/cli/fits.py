@@ -32,11 +32,11 @@ from ..models.fits import (
     memory_of,
     published,
 )
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.memory_fit import GB
 from ..profiles.model_names import find_model, model_named
 from ..profiles.token_counts import tokens_in
-from ..profiles.workspace import house_for
+from ..profiles.workspace import catalog_for
 from .model import read_entry
 from .parser import Parser, parser_of, print_json
 
@@ -76,9 +76,9 @@ def context(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print how the model fits on each card, as a table or as JSON."""
     args = options().parse_args(argv)
-    house = house_for()  # the catalogue and the profiles
-    model = model_of(args.model, house)
-    engine = engine_for(house, model, args.engine)
+    catalog = catalog_for()  # the catalogue and the profiles
+    model = model_of(args.model, catalog)
+    engine = engine_for(catalog, model, args.engine)
     if args.context > model["context"]:
         raise one_problem(
             "context-too-long",
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "choose a shorter context",
             "--context",
         )
-    cards = cards_for(args.gpu, house)
+    cards = cards_for(args.gpu, catalog)
     rows = [fitting(model, engine, key, card, args.context) for key, card in cards.items()]
     if args.json:
         about_model = {"model": model["name"], "engine": engine["name"], "context": args.context}
@@ -103,10 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     head = ["hardware", "memory", "fits", "longest context", "at most"]
     best = None  # the profile of the column "speculating"; without a bandwidth nothing can be expected
     if any(card["bandwidth_gb_s"] for card in cards.values()):
-        best = _best_measured(model, house)
+        best = _best_measured(model, catalog)
     if best:
         head.append("speculating")
-    gain = partial(_gain_cell, best, house=house, context_tokens=args.context)
+    gain = partial(_gain_cell, best, catalog=catalog, context_tokens=args.context)
     print(table(head, [_cells(row, args.context) + gain(row, cards[row.hardware]) for row in rows]))
     if best:
         print("\n" + textwrap.fill(_gain_text(best), terminal_columns()))
@@ -124,24 +124,24 @@ def _gain_text(best: Profile) -> str:
     )
 
 
-def _best_measured(model: ModelEntry, house: House) -> Profile | None:
+def _best_measured(model: ModelEntry, catalog: Catalog) -> Profile | None:
     """The model's profile with the highest published acceptance rate; None where none is published."""
     profiles: list[Profile] = []
-    for key, entry in house.models.items():
+    for key, entry in catalog.models.items():
         if entry is model:
-            profiles += published(house, key)
+            profiles += published(catalog, key)
     return max(profiles, key=lambda profile: profile["expect"]["acceptance"], default=None)
 
 
 def _gain_cell(
-    best: Profile | None, row: Fitting, card: HardwareEntry, *, house: House, context_tokens: int
+    best: Profile | None, row: Fitting, card: HardwareEntry, *, catalog: Catalog, context_tokens: int
 ) -> list[str]:
     """The cell of the column "speculating", in a list; [] without that column, which ``best`` None means."""
     if best is None:
         return []
     if row.longest < context_tokens or not card["bandwidth_gb_s"]:
         return ["-"]
-    expected = expected_there(house, best, {"id": row.hardware, **card}, context_tokens)
+    expected = expected_there(catalog, best, {"id": row.hardware, **card}, context_tokens)
     if expected is None:
         return ["no room"]
     return [f"{expected['low']:.1f} to {expected['high']:.1f}x"]
@@ -162,14 +162,14 @@ def _cells(row: Fitting, context_tokens: int) -> list[str]:
     return [f"{row.hardware} ({row.name})", row.sold, fits, longest, limit]
 
 
-def model_of(word: str, house: House) -> ModelEntry:
+def model_of(word: str, catalog: Catalog) -> ModelEntry:
     """The catalogue entry named ``word``; for a Hub repository without an entry, one made from its files."""
-    if find_model(word, house.models) is None and "/" in word:
-        return read_entry(word, house).entry
-    return house.models[model_named(word, house, "MODEL")]
+    if find_model(word, catalog.models) is None and "/" in word:
+        return read_entry(word, catalog).entry
+    return catalog.models[model_named(word, catalog, "MODEL")]
 
 
-def cards_for(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
+def cards_for(gpu: str | None, catalog: Catalog) -> dict[str, HardwareEntry]:
     """The hardware that --gpu names, by name, in the first case that fits.
 
     1. None: every GPU of the catalogue.
@@ -178,7 +178,7 @@ def cards_for(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
 
     Raises DrafthouseError for any other word.
     """
-    gpus = {key: card for key, card in house.hardware.items() if card["kind"] == "gpu"}
+    gpus = {key: card for key, card in catalog.hardware.items() if card["kind"] == "gpu"}
     if gpu is None:
         return gpus
     if (named := hardware_named(gpu, gpus)) in gpus:

@@ -25,8 +25,8 @@ from ..core.plain_text import printable
 from ..models.entry import NewEntry, made_entry
 from ..models.local_entries import entry_lines, write_entry
 from ..models.repository import ModelName, read_model
-from ..profiles.catalog import House
-from ..profiles.workspace import ROOT, house_for
+from ..profiles.catalog import Catalog
+from ..profiles.workspace import ROOT, catalog_for
 from ..weights.hub_habits import usual_token
 from .parser import Parser, parser_of
 
@@ -48,17 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = options().parse_args(argv)
     if args.name is not None and not NAME.fits(args.name):
         raise one_problem("wrong-format", f"--name {args.name}", NAME.needed, "correct it")
-    house = house_for()  # the catalogue and the profiles
-    entry = read_entry(args.model, house, args.head_for)
+    catalog = catalog_for()  # the catalogue and the profiles
+    entry = read_entry(args.model, catalog, args.head_for)
     if args.name:
         entry = replace(entry, id=args.name)
-    path, changed = write_entry(entry, house, ROOT, f"drafthouse model add {args.model}")
+    path, changed = write_entry(entry, catalog, ROOT, f"drafthouse model add {args.model}")
     print("\n".join(entry_lines(entry, path, changed)))
     return DONE
 
 
-def read_entry(word: str, house: House, head_for: str | None = None) -> NewEntry:
+def read_entry(word: str, catalog: Catalog, head_for: str | None = None) -> NewEntry:
     """The catalogue entry of a repository or folder, read now; ``head_for`` is the target of a head that names none."""
     name = ModelName.of(word)
     model = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {printable(line)}", file=sys.stderr))
-    return made_entry(model, house.models, head_for=head_for)
+    return made_entry(model, catalog.models, head_for=head_for)

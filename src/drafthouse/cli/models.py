@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import drafts_for, engine_for, fitting
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.memory_fit import GB
-from ..profiles.workspace import house_for
+from ..profiles.workspace import catalog_for
 from .fits import cards_for
 from .parser import Parser, parser_of, print_json, records
 
@@ -38,12 +38,12 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the models as a table or as JSON, without heads: a head is a draft network made for one target."""
     args = options().parse_args(argv)
-    house = house_for()  # the catalogue and the profiles
-    cards = cards_for(args.gpu, house) if args.gpu else {}
+    catalog = catalog_for()  # the catalogue and the profiles
+    cards = cards_for(args.gpu, catalog) if args.gpu else {}
     rows = []
-    for name, entry in sorted(house.models.items()):
-        if entry["kind"] != "head" and _fits(house, name, cards):
-            rows.append((name, *_row(house, name)))
+    for name, entry in sorted(catalog.models.items()):
+        if entry["kind"] != "head" and _fits(catalog, name, cards):
+            rows.append((name, *_row(catalog, name)))
     if args.json:
         print_json("models", {"models": records(("name", "model", "gb", "context", "drafts"), rows)})
         return DONE
@@ -55,20 +55,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _row(house: House, name: str) -> tuple[str, float, int, list[str]]:
+def _row(catalog: Catalog, name: str) -> tuple[str, float, int, list[str]]:
     """A model's full name, weights (GB), longest context (tokens), and the two drafts with the best evidence."""
-    model = house.models[name]
+    model = catalog.models[name]
     drafts = []
-    for kind, draft, _reason in drafts_for(house, name)[:2]:
+    for kind, draft, _reason in drafts_for(catalog, name)[:2]:
         drafts.append("its own head" if kind == "builtin" else draft)  # builtin: a head inside the target
     return model["name"], round(model["weight_bytes"] / GB, 1), model["context"], drafts
 
 
-def _fits(house: House, name: str, cards: dict[str, HardwareEntry]) -> bool:
+def _fits(catalog: Catalog, name: str, cards: dict[str, HardwareEntry]) -> bool:
     """True if the model fits one of the cards with `_CONTEXT` tokens, or its own limit; without cards always."""
     if not cards:
         return True
-    model = house.models[name]
-    engine = engine_for(house, model)
+    model = catalog.models[name]
+    engine = engine_for(catalog, model)
     context = min(_CONTEXT, model["context"])
     return any(fitting(model, engine, key, card, context).longest >= context for key, card in cards.items())

@@ -22,7 +22,7 @@ from ..models.fits import engine_for, hardware_of_catalogue
 from ..models.new_profile import Wish, new_profile
 from ..profiles.model_names import model_named
 from ..profiles.own_folders import own_folder
-from ..profiles.workspace import ROOT, house_for, load_suites, site_of_inventory
+from ..profiles.workspace import ROOT, catalog_for, load_suites, site_of_inventory
 from .parser import Parser, parser_of
 from .profile_arguments import add_entries
 
@@ -46,26 +46,26 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Choose what the arguments leave open, check the new profile by resolving it, and write it."""
     args = options().parse_args(argv)
-    house = house_for()  # the catalogue and the profiles
+    catalog = catalog_for()  # the catalogue and the profiles
     word = args.target or _answer("--target", "target (drafthouse models lists them, drafthouse model add adds one)")
-    add_entries(word, args.draft, house)
-    target = model_named(word, house, "--target")
-    hardware = args.gpu or _answer("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
-    hardware = hardware_of_catalogue(hardware, house)
-    draft = model_named(args.draft, house, "--draft") if args.draft else None
-    engine = engine_for(house, house.models[target], args.engine)
-    engine_id = next(key for key, entry in house.engines.items() if entry is engine)
-    site = site_of_inventory(house.hardware[hardware]["inventory"])
+    add_entries(word, args.draft, catalog)
+    target = model_named(word, catalog, "--target")
+    hardware = args.gpu or _answer("--gpu", f"GPU ({', '.join(sorted(catalog.hardware))})")
+    hardware = hardware_of_catalogue(hardware, catalog)
+    draft = model_named(args.draft, catalog, "--draft") if args.draft else None
+    engine = engine_for(catalog, catalog.models[target], args.engine)
+    engine_id = next(key for key, entry in catalog.engines.items() if entry is engine)
+    site = site_of_inventory(catalog.hardware[hardware]["inventory"])
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
     wish = Wish(target, hardware, engine_id, method=args.method, draft=draft, name=args.name)
-    profile = new_profile(wish, house, site, kinds)
+    profile = new_profile(wish, catalog, site, kinds)
     if args.only_print:
         print(profile.text(), end="")
         return DONE
     if not PROFILE_NAME.fits(profile.name):
         raise one_problem("wrong-format", f"--name {profile.name}", PROFILE_NAME.needed, "correct it")
     path = own_folder(ROOT) / f"{profile.name}.yml"
-    if profile.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == profile.text()):
+    if profile.name in catalog.profiles and not (path.is_file() and path.read_text("utf-8") == profile.text()):
         do = f"add --name, or look at it: drafthouse plan {profile.name}"
         raise one_problem("duplicate-name", f"an existing profile '{profile.name}'", "an unused name", do, str(path))
     replace_file(path, profile.text(), mode=0o644)

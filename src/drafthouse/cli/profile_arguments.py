@@ -10,12 +10,12 @@ from ..core.documents import BadDocument, checked_text, short
 from ..core.errors import DrafthouseError, one_problem
 from ..core.plain_text import printable
 from ..core.yaml_documents import yaml_of
-from ..profiles.catalog import House, load_house
+from ..profiles.catalog import Catalog, load_catalog
 from ..profiles.inventory_variables import site_on
 from ..profiles.model_names import lacks_entry
 from ..profiles.overrides import with_overrides
 from ..profiles.resolver import no_such_profile
-from ..profiles.workspace import ROOT, folders_by_inventory, house_for, resolved_profile
+from ..profiles.workspace import ROOT, catalog_for, folders_by_inventory, resolved_profile
 from .parser import Parser, parser_of
 
 if TYPE_CHECKING:
@@ -60,24 +60,24 @@ def resolved(args: argparse.Namespace) -> ResolvedProfile:
 
 def add_missing_entries(profile: str, settings: list[str], inventory: str | None = None) -> None:
     """Add a catalogue entry for each model of a profile that has none; errors of the profile are found later."""
-    house = house_for(inventory)
-    if profile in house.profiles and profile not in house.broken:
-        overridden: Any = with_overrides(house.profiles[profile], overrides(settings))
+    catalog = catalog_for(inventory)
+    if profile in catalog.profiles and profile not in catalog.broken:
+        overridden: Any = with_overrides(catalog.profiles[profile], overrides(settings))
         speculation = overridden.get("speculation")
         draft = None
         if isinstance(speculation, dict):
             draft = speculation.get("draft")
-        add_entries(overridden.get("target"), draft, house)
+        add_entries(overridden.get("target"), draft, catalog)
 
 
-def add_entries(target: object, draft: object, house: House) -> None:
-    """Add missing catalogue entries of target and draft, on disk and in ``house``; report it on standard error."""
-    if lacks_entry(target, house) or lacks_entry(draft, house):
+def add_entries(target: object, draft: object, catalog: Catalog) -> None:
+    """Add missing catalogue entries of target and draft, on disk and in ``catalog``; report it on standard error."""
+    if lacks_entry(target, catalog) or lacks_entry(draft, catalog):
         # Importing the code that reads repositories takes half a second, so only these profiles import it.
         from ..models.first_use import add_missing  # noqa: PLC0415
         from ..weights.hub_habits import usual_token  # noqa: PLC0415
 
-        add_missing(target, draft, house, ROOT, lambda line: print(line, file=sys.stderr), token=usual_token())
+        add_missing(target, draft, catalog, ROOT, lambda line: print(line, file=sys.stderr), token=usual_token())
 
 
 def inventory_of(profile: str, named: str | None = None) -> str:
@@ -90,20 +90,20 @@ def inventory_of(profile: str, named: str | None = None) -> str:
 
     Raises DrafthouseError for a broken or unknown profile.
     """
-    house = house_for(named) if named else load_house(ROOT)
-    if profile not in house.profiles and not named:
+    catalog = catalog_for(named) if named else load_catalog(ROOT)
+    if profile not in catalog.profiles and not named:
         for inventory in folders_by_inventory():
-            house = house_for(inventory)
-            if profile in house.profiles:
+            catalog = catalog_for(inventory)
+            if profile in catalog.profiles:
                 named = inventory
                 break
-    if profile in house.broken:
-        raise DrafthouseError(house.broken[profile])
-    if profile not in house.profiles:
-        raise DrafthouseError(no_such_profile(house, profile))
+    if profile in catalog.broken:
+        raise DrafthouseError(catalog.broken[profile])
+    if profile not in catalog.profiles:
+        raise DrafthouseError(no_such_profile(catalog, profile))
     if named:
         return named
-    hardware = house.hardware.get(house.profiles[profile]["hardware"])
+    hardware = catalog.hardware.get(catalog.profiles[profile]["hardware"])
     return hardware["inventory"] if hardware else "workstation"
 
 

@@ -13,9 +13,9 @@ from typing import Any, TypedDict
 from ..core.errors import Problem, describe
 from ..core.exit_codes import DONE, FAILED
 from ..core.table import table, terminal_columns
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.model_names import find_model
-from ..profiles.workspace import house_for
+from ..profiles.workspace import catalog_for
 from .parser import Parser, parser_of, print_json
 from .profile_arguments import inventory_of
 
@@ -37,30 +37,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.inventory:
         print(inventory_of(args.inventory))
         return DONE
-    house = house_for()  # the catalogue and the profiles
-    rows = [_row(house, name) for name in sorted(house.profiles)]
-    status = FAILED if house.broken else DONE
+    catalog = catalog_for()  # the catalogue and the profiles
+    rows = [_row(catalog, name) for name in sorted(catalog.profiles)]
+    status = FAILED if catalog.broken else DONE
     if args.json:
         print_json(
             "profiles",
             {
                 "profiles": rows,
-                "broken": _as_data(house.broken),
-                "broken_hardware": _as_data(house.broken_hardware),
-                "broken_engines": _as_data(house.broken_engines),
-                "broken_models": _as_data(house.broken_models),
+                "broken": _as_data(catalog.broken),
+                "broken_hardware": _as_data(catalog.broken_hardware),
+                "broken_engines": _as_data(catalog.broken_engines),
+                "broken_models": _as_data(catalog.broken_models),
             },
         )
         return status
-    print(_table(house, rows))
-    for name, problems in house.broken.items():
+    print(_table(catalog, rows))
+    for name, problems in catalog.broken.items():
         print(f"\n{name} cannot be used:\n{describe(problems)}")
-    if entries := house.broken_entries():
+    if entries := catalog.broken_entries():
         print(f"\nthese entries of yours cannot be used; the others can:\n{describe(entries)}")
     return status
 
 
-def _table(house: House, rows: Sequence[_Row]) -> str:
+def _table(catalog: Catalog, rows: Sequence[_Row]) -> str:
     """The table of profiles as text; a wide terminal also gets the column "draft"."""
     wide = terminal_columns() >= _WIDE
     head = ["profile", "hardware", "target"]
@@ -73,7 +73,7 @@ def _table(house: House, rows: Sequence[_Row]) -> str:
         if wide and row["draft"]:
             cell.append(_short(row["draft"]))
         elif wide:
-            cell.append(_draft_source(house, row))
+            cell.append(_draft_source(catalog, row))
         cells.append([*cell, f"{row['engine']}, {row['method']}, {row['num_speculative_tokens']}"])
     return table([*head, "engine, method, tokens"], cells)
 
@@ -91,9 +91,9 @@ def _as_data(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str
     return problems_by_name
 
 
-def _draft_source(house: House, row: _Row) -> str:
+def _draft_source(catalog: Catalog, row: _Row) -> str:
     """The source of the draft tokens in a profile without a draft model: a built-in head or a lookup."""
-    if engine := house.engines.get(str(row["engine"])):
+    if engine := catalog.engines.get(str(row["engine"])):
         method = engine["methods"].get(str(row["method"]))
         if method and method["draft"] == "builtin":
             return "the target's own head"
@@ -112,24 +112,24 @@ class _Row(TypedDict):
     num_speculative_tokens: int
 
 
-def _full_name(house: House, model: object) -> str | None:
+def _full_name(catalog: Catalog, model: object) -> str | None:
     """The catalogue's full name of the model that a profile names; None for a model without an entry."""
-    entry = house.models.get(find_model(str(model), house.models) or "")
+    entry = catalog.models.get(find_model(str(model), catalog.models) or "")
     return entry["name"] if entry else None
 
 
-def _row(house: House, name: str) -> _Row:
+def _row(catalog: Catalog, name: str) -> _Row:
     """The row of a profile; a broken one is listed too, and its keys may hold anything."""
-    profile: Any = house.profiles[name]
+    profile: Any = catalog.profiles[name]
     speculation: Any = profile.get("speculation")
     if not isinstance(speculation, dict):
         speculation = {}
-    hardware = house.hardware.get(str(profile.get("hardware")))
+    hardware = catalog.hardware.get(str(profile.get("hardware")))
     return {
         "profile": name,
         "hardware": hardware["name"] if hardware else None,
-        "target": _full_name(house, profile.get("target")),
-        "draft": _full_name(house, speculation.get("draft")),
+        "target": _full_name(catalog, profile.get("target")),
+        "draft": _full_name(catalog, speculation.get("draft")),
         "engine": profile.get("engine"),
         "method": speculation.get("method"),
         "num_speculative_tokens": speculation.get("num_speculative_tokens"),

@@ -19,7 +19,7 @@ from ..core.exit_codes import DONE
 from ..core.table import table
 from ..operate.prune import Entry, look, remove, used_by_profiles, used_by_releases
 from ..profiles.inventory_variables import site_on
-from ..profiles.workspace import house_for
+from ..profiles.workspace import catalog_for
 from .parser import Parser, parser_of, print_json
 
 
@@ -42,12 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.models_dir is None and not models_dir.exists() and not args.json:
         print(f"no weights yet: {models_dir} does not exist")
         return DONE
-    house = house_for(args.inventory)
+    catalog = catalog_for(args.inventory)
     # A broken profile or entry may name weights that are then unknown and must not be removed.
-    broken = [*chain.from_iterable(house.broken.values()), *house.broken_entries()]
+    broken = [*chain.from_iterable(catalog.broken.values()), *catalog.broken_entries()]
     if broken:
         raise DrafthouseError(list(dict.fromkeys(broken)))
-    used = used_by_profiles(house.profiles, house.models) | used_by_releases(args.home or site["home"], models_dir)
+    used = used_by_profiles(catalog.profiles, catalog.models) | used_by_releases(args.home or site["home"], models_dir)
     entries = look(models_dir, used)
     if args.json:
         rows = [

@@ -22,7 +22,7 @@ from pathlib import Path
 from ..core.documents import BadDocument, checked_text, text_of
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED
-from ..profiles.workspace import ROOT, house_for
+from ..profiles.workspace import ROOT, catalog_for
 from ..translate.flags import load_flags
 from ..translate.text import as_data, profile_text, translation_text
 from ..translate.translator import Translation, translate
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
         raise one_problem("no-command", "no command", "a serve command, or a page that contains one", do)
-    translations, fragments, problems = translate(text, house_for(), load_flags(ROOT), _file_text)
+    translations, fragments, problems = translate(text, catalog_for(), load_flags(ROOT), _file_text)
     if args.profile:
         _write(args.profile, translations)
     if args.json:

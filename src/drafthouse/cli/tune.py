@@ -37,7 +37,7 @@ from ..profiles.overrides import laid_over
 from ..profiles.own_entries import shown_path
 from ..profiles.own_folders import own_folder
 from ..profiles.result_key import measured_key
-from ..profiles.workspace import house_for, inventory_path, load_suites, resolved_profile
+from ..profiles.workspace import catalog_for, inventory_path, load_suites, resolved_profile
 from ..tuning.journal import Journal, JournaledTrial
 from ..tuning.prompt_split import SUITE, TunePrompts, prompts_for
 from ..tuning.result import (
@@ -62,7 +62,7 @@ from .parser import Parser, parser_of
 from .profile_arguments import add_missing_entries, inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog import Catalog
     from drafthouse.profiles.profile_types import Profile, Tuned, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
@@ -130,10 +130,10 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     base = overrides(args.set)
     site, _ = site_on(inventory)
     resolved = resolved_profile(name, site, base)
-    house = house_for(inventory)
+    catalog = catalog_for(inventory)
     suites = load_suites(resolved["experiment"]["suites"])
     kinds = {key: list(suite["kinds"]) for key, suite in suites.items()}
-    catalogue = catalogue_space(house, name, site, kinds, base)
+    catalogue = catalogue_space(catalog, name, site, kinds, base)
     # The same profile with every prompt of its suites, cut to the context length like those of the experiment.
     uncut = resolved_profile(name, site, laid_over(base, {"experiment": {"prompts_per_kind": None}}))
     prompts = prompts_for(resolved, suites[SUITE], uncut["suites"])
@@ -147,7 +147,7 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
         load=min(catalogue.load, len(prompts.search)),
         left_out=catalogue.left_out,
     )
-    target = args.to or _default_target(house, name)
+    target = args.to or _default_target(catalog, name)
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
     # All that a trial's result or the choice depends on: a search with other inputs begins anew.
@@ -156,14 +156,14 @@ def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
     key = hashlib.sha256(json.dumps([measured_key(resolved), *inputs], default=str).encode()).hexdigest()[:16]
     folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
     return TuningJob(
-        name=name, inventory=inventory, profile=house.profiles[name], overrides=base, resolved=resolved, space=space,
+        name=name, inventory=inventory, profile=catalog.profiles[name], overrides=base, resolved=resolved, space=space,
         prompts=prompts, folder=folder, target=target, search_hash=key,
     )  # fmt: skip
 
 
-def _default_target(house: House, name: str) -> Path:
+def _default_target(catalog: Catalog, name: str) -> Path:
     """The new profile's file NAME-tuned.yml, beside the profile, or in the user's folder for a profile of a wheel."""
-    file = ROOT / house.file(name)
+    file = ROOT / catalog.file(name)
     folder = file.parent
     if folder == ROOT / "profiles":
         folder = own_folder(ROOT)
@@ -318,7 +318,7 @@ def finish(job: TuningJob, budget_s: int, result: SearchResult) -> None:
             str(job.target),
         ) from None
     name = job.target.stem
-    command = f"  (drafthouse run {name})" if name in house_for(job.inventory).profiles else ""
+    command = f"  (drafthouse run {name})" if name in catalog_for(job.inventory).profiles else ""
     print(f"\nwritten: {shown_path(WORK, job.target)}{command}")
 
 

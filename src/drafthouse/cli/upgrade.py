@@ -32,7 +32,7 @@ from ..profiles.inventory_variables import site_on
 from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import with_overrides
 from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
-from ..profiles.workspace import house_for, inventory_path, resolved_profile
+from ..profiles.workspace import catalog_for, inventory_path, resolved_profile
 from ..report.archive import newest
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
@@ -75,9 +75,9 @@ def old_and_new(args: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProf
     if old_version == new_version:
         do = "name another version, or with --from the one that the box has"
         raise one_problem("conflicting-options", f"{old_version} twice", "two versions", do, "ENGINE_VERSION")
-    house = house_for(args.inventory or inventory_of(args.profile))
-    engine = house.engines[new["engine"]["id"]]
-    profile = with_overrides(house.profiles[args.profile], settings)
+    catalog = catalog_for(args.inventory or inventory_of(args.profile))
+    engine = catalog.engines[new["engine"]["id"]]
+    profile = with_overrides(catalog.profiles[args.profile], settings)
     changes = catalogue_changes(engine, profile, old_version, new_version)
     text = changes_text(new["engine"]["name"], old_version, new_version, rendered_changes(old, new), changes)
     return old, new, "\n".join([text, *issue_changes(old, new)])

@@ -1,4 +1,4 @@
-"""Find hardware and drafts for a model. Pure; ``house`` is the catalogue (models, engines, ...) with all profiles."""
+"""Find hardware and drafts for a model. Pure; ``catalog`` is the catalogue (models, engines, ...) with all profiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import DraftKind, EngineEntry, Options
-    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog import Catalog
     from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
     from drafthouse.profiles.profile_types import Profile
     from drafthouse.profiles.resolved_types import ExpectedSpeed, Hardware
@@ -41,9 +41,9 @@ class Fitting:
     smaller: tuple[str, ...]  # if the context does not fit, the `PRECISIONS` in which it would
 
 
-def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> EngineEntry:
+def engine_for(catalog: Catalog, model: ModelEntry, asked: str | None = None) -> EngineEntry:
     """The engine to plan with: ``asked``, else the one in most profiles of those that read the model's format."""
-    engines = {name: engine for name, engine in house.engines.items() if model["format"] in engine["formats"]}
+    engines = {name: engine for name, engine in catalog.engines.items() if model["format"] in engine["formats"]}
     if asked is not None and asked not in engines:
         raise one_problem(
             "unknown-value",
@@ -52,7 +52,7 @@ def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> Eng
             did_you_mean(asked, engines),
             "--engine",
         )
-    profile_counts = Counter(profile["engine"] for profile in _valid_profiles(house))
+    profile_counts = Counter(profile["engine"] for profile in _valid_profiles(catalog))
     # Of engines with equally many profiles the first by name, so that the choice is always the same.
     return engines[asked or max(sorted(engines), key=profile_counts.__getitem__)]
 
@@ -147,11 +147,11 @@ def hardware_named(word: str, hardware: Container[str]) -> str:
     return word
 
 
-def hardware_of_catalogue(word: str, house: House) -> str:
+def hardware_of_catalogue(word: str, catalog: Catalog) -> str:
     """The catalogue's name by `hardware_named`. Raises DrafthouseError if the catalogue has no such card."""
-    name = hardware_named(word, house.hardware)
-    if name not in house.hardware:
-        needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(name, house.hardware)
+    name = hardware_named(word, catalog.hardware)
+    if name not in catalog.hardware:
+        needed, do = f"one of: {', '.join(sorted(catalog.hardware))}", did_you_mean(name, catalog.hardware)
         raise one_problem("unknown-value", f"'{name}'", needed, do, "--gpu")
     return name
 
@@ -174,25 +174,25 @@ def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
     return kv_bytes_per_token(model, engine["kv_bytes_per_value"]) * tokens / GB
 
 
-def published(house: House, target: str) -> list[Profile]:
+def published(catalog: Catalog, target: str) -> list[Profile]:
     """The profiles of a target with a published or measured acceptance rate (their `expect`)."""
     profiles = []
-    for profile in _valid_profiles(house):
-        if "expect" in profile and find_model(profile["target"], house.models) == target:
+    for profile in _valid_profiles(catalog):
+        if "expect" in profile and find_model(profile["target"], catalog.models) == target:
             profiles.append(profile)
     return profiles
 
 
-def expected_there(house: House, profile: Profile, hardware: Hardware, context: int) -> ExpectedSpeed | None:
+def expected_there(catalog: Catalog, profile: Profile, hardware: Hardware, context: int) -> ExpectedSpeed | None:
     """The expected speed-up for one user if the profile's models and method ran on ``hardware`` instead.
 
     None if the draft leaves no room for a sequence of ``context`` tokens, with the profile's share of the memory on its
     own hardware and the engine's elsewhere.
     """
-    engine, target = house.engines[profile["engine"]], _model(house, profile["target"])
+    engine, target = catalog.engines[profile["engine"]], _model(catalog, profile["target"])
     speculation = profile["speculation"]
     assert target  # the profile is valid, so its models are in the catalogue
-    draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
+    draft, method = _model(catalog, speculation.get("draft", "")), engine["methods"][speculation["method"]]
     serve, share = _one_sequence(target, engine, hardware, context), engine.get("share_option")
     if share and share in profile["serve"] and profile["hardware"] == hardware["id"]:
         serve[share] = profile["serve"][share]
@@ -212,27 +212,27 @@ def expected_there(house: House, profile: Profile, hardware: Hardware, context: 
     return sizes.expectation(profile.get("expect"), users=1, one_pass=method.get("one_pass", False))
 
 
-def _model(house: House, word: str) -> ModelEntry | None:
-    return house.models.get(find_model(word, house.models) or "")
+def _model(catalog: Catalog, word: str) -> ModelEntry | None:
+    return catalog.models.get(find_model(word, catalog.models) or "")
 
 
 Draft = tuple["DraftKind", str, str]
 """A candidate for the draft: its kind, its name in the catalogue, and the reason for it."""
 
 
-def drafts_for(house: House, target: str) -> list[Draft]:
+def drafts_for(catalog: Catalog, target: str) -> list[Draft]:
     """The candidates for a target's draft, best evidence first.
 
     Their order: drafts of profiles with an `expect`, the head inside the target, heads made for the target, heads
     whose shapes fit, models with the same vocabulary and fewer parameters (the smallest first).
     """
-    model = house.models[target]
+    model = catalog.models[target]
     published_drafts: dict[str, Draft] = {}
-    for profile in published(house, target):
-        if draft := find_model(profile["speculation"].get("draft", ""), house.models):
+    for profile in published(catalog, target):
+        if draft := find_model(profile["speculation"].get("draft", ""), catalog.models):
             expect = profile["expect"]
             published_drafts[draft] = (
-                house.models[draft]["kind"],
+                catalog.models[draft]["kind"],
                 draft,
                 f"acceptance {expect['acceptance']:.2f}: {expect['source']}",
             )
@@ -241,7 +241,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
         drafts.append(("builtin", target, "the head inside the checkpoint: nothing to download"))
     # Rank 0: heads made for the target. 1: other heads. From 2: models, by their parameters.
     ranked: list[tuple[int, Draft]] = []
-    for key, candidate in house.models.items():
+    for key, candidate in catalog.models.items():
         if key in published_drafts or key == target:
             continue
         if candidate["kind"] == "head" and candidate.get("head_for") == target:
@@ -257,6 +257,6 @@ def drafts_for(house: House, target: str) -> list[Draft]:
     return drafts + [draft for _, draft in sorted(ranked)]
 
 
-def _valid_profiles(house: House) -> list[Profile]:
+def _valid_profiles(catalog: Catalog) -> list[Profile]:
     """The profiles whose files have no problems."""
-    return [profile for name, profile in house.profiles.items() if name not in house.broken]
+    return [profile for name, profile in catalog.profiles.items() if name not in catalog.broken]

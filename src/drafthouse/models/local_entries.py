@@ -1,4 +1,4 @@
-"""Write the user's own model entries, one YAML file each; `load_house` reads them with the shipped catalogue."""
+"""Write the user's own model entries, one YAML file each; `load_catalog` reads them with the shipped catalogue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.errors import DrafthouseError, one_problem
 from ..core.files import replace_file
 from ..core.plain_text import printable
 from ..core.schema import Findings, check, check_text
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.own_folders import own_models
 from ..profiles.schemas import MODELS
 from .entry import NewEntry
@@ -29,13 +29,13 @@ def yaml_file(comments: Sequence[str], data: object) -> str:
     return f"{comment_lines}---\n{yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)}"
 
 
-def write_entry(new: NewEntry, house: House, root: Path, command: str) -> tuple[Path, bool]:
+def write_entry(new: NewEntry, catalog: Catalog, root: Path, command: str) -> tuple[Path, bool]:
     """Write an entry into the user's part of the catalogue; return its file, and True if the file changed.
 
     Raises DrafthouseError if another model has the entry's name, or the entry is invalid.
     """
     path = own_models(root) / f"{new.id}.yml"
-    if (taken := house.models.get(new.id)) and (not path.exists() or taken["name"] != new.entry["name"]):
+    if (taken := catalog.models.get(new.id)) and (not path.exists() or taken["name"] != new.entry["name"]):
         raise one_problem(
             "duplicate-name",
             f"the name '{new.id}', which is already in the catalogue",

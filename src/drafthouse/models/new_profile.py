@@ -19,7 +19,7 @@ from .local_entries import yaml_file
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import DraftKind, EngineEntry
-    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog import Catalog
     from drafthouse.profiles.catalog_types import ModelEntry
     from drafthouse.profiles.profile_types import Expectation, Profile, Speculation, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
@@ -54,38 +54,40 @@ class NewProfile:
         return yaml_file([origin, *self.why], dict(self.profile))
 
 
-def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
+def new_profile(wish: Wish, catalog: Catalog, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
     """The first choice of method, draft and context that resolves; an existing profile that matches goes first.
 
     ``site``: the inventory's settings; ``suites``: kinds by suite. Raises DrafthouseError with the last one's problems.
     """
-    engine = house.engines[wish.engine]
-    if shipped := _shipped(wish, house):
-        new = _copy(shipped, wish, house)
+    engine = catalog.engines[wish.engine]
+    if shipped := _shipped(wish, catalog):
+        new = _copy(shipped, wish, catalog)
         with suppress(DrafthouseError):  # the user's own entry may have changed the model
-            _resolved(new, house, site, suites)
+            _resolved(new, catalog, site, suites)
             return new
     refused: DrafthouseError | None = None
-    model_context = house.models[wish.target]["context"]
+    model_context = catalog.models[wish.target]["context"]
     contexts = [size for size in CONTEXTS if size <= model_context] or [model_context]
-    for method, draft, reason in _choices(wish, house, engine):
+    for method, draft, reason in _choices(wish, catalog, engine):
         for context in contexts:
-            new = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
+            new = _profile(replace(wish, method=method, draft=draft), catalog, engine, context, reason)
             try:
-                resolved = _resolved(new, house, site, suites)
+                resolved = _resolved(new, catalog, site, suites)
             except DrafthouseError as error:
                 refused = _problems_of_unwritten(error, new.name)
                 # A shorter context helps against too little memory only.
                 if not any(problem.code == "gpu-memory-too-small" for problem in error.problems):
                     break
                 continue
-            return _with_best_tokens(new, resolved, lambda other: _resolved(other, house, site, suites))
+            return _with_best_tokens(new, resolved, lambda other: _resolved(other, catalog, site, suites))
     assert refused  # there is at least one choice and one context
     raise refused
 
 
-def _resolved(new: NewProfile, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> ResolvedProfile:
-    return resolve(replace(house, profiles={new.name: new.profile}, broken={}), new.name, site, suites)
+def _resolved(
+    new: NewProfile, catalog: Catalog, site: Unchecked, suites: Mapping[str, Sequence[str]]
+) -> ResolvedProfile:
+    return resolve(replace(catalog, profiles={new.name: new.profile}, broken={}), new.name, site, suites)
 
 
 def _with_best_tokens(
@@ -105,25 +107,25 @@ def _with_best_tokens(
     return replace(new, profile=profile, why=(new.why[0], why, *new.why[2:]))  # the second is on the draft tokens
 
 
-def _shipped(wish: Wish, house: House) -> str | None:
+def _shipped(wish: Wish, catalog: Catalog) -> str | None:
     """The name of the existing profile that matches the wish, with the highest acceptance rate; None without one."""
     best, highest = None, -1.0
-    for name, profile in house.profiles.items():
-        if name in house.broken or (profile["hardware"], profile["engine"]) != (wish.hardware, wish.engine):
+    for name, profile in catalog.profiles.items():
+        if name in catalog.broken or (profile["hardware"], profile["engine"]) != (wish.hardware, wish.engine):
             continue
         speculation = profile["speculation"]
-        matches = find_model(profile["target"], house.models) == wish.target
+        matches = find_model(profile["target"], catalog.models) == wish.target
         matches = matches and wish.method in (None, speculation["method"])
-        matches = matches and wish.draft in (None, find_model(speculation.get("draft", ""), house.models))
+        matches = matches and wish.draft in (None, find_model(speculation.get("draft", ""), catalog.models))
         acceptance_rate = profile.get("expect", {}).get("acceptance", 0.0)
         if matches and acceptance_rate > highest:
             best, highest = name, acceptance_rate
     return best
 
 
-def _copy(shipped: str, wish: Wish, house: House) -> NewProfile:
+def _copy(shipped: str, wish: Wish, catalog: Catalog) -> NewProfile:
     """A copy of the profile ``shipped`` under another name."""
-    profile = house.profiles[shipped]
+    profile = catalog.profiles[shipped]
     method = profile["speculation"]["method"]
     name = wish.name or _name(replace(wish, method=method))
     copied: Profile = {**profile, "title": f"{profile['title']} (from {shipped})", "verified": []}
@@ -138,15 +140,15 @@ def _problems_of_unwritten(error: DrafthouseError, name: str) -> DrafthouseError
     return DrafthouseError([replace(problem, where=problem.where.replace(file, shown)) for problem in error.problems])
 
 
-def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:
+def _choices(wish: Wish, catalog: Catalog, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:
     """Yield (method, draft, reason), best evidence first; draft None: the method needs none."""
     methods = engine["methods"]
     if wish.method is not None and wish.method not in methods:
         needed, do = f"a method of {engine['name']}", did_you_mean(wish.method, methods)
         raise one_problem("method-unsupported", f"--method {wish.method}", needed, do)
     has_draft = False
-    for kind, draft, why in drafts_for(house, wish.target):
-        name = _method_for(engine, house.models[draft], kind)
+    for kind, draft, why in drafts_for(catalog, wish.target):
+        name = _method_for(engine, catalog.models[draft], kind)
         if name is None or wish.method not in (None, name) or wish.draft not in (None, draft):
             continue
         has_draft = True
@@ -180,15 +182,15 @@ def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str 
     return None
 
 
-def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason: str) -> NewProfile:
-    target, hardware = house.models[wish.target], house.hardware[wish.hardware]
+def _profile(wish: Wish, catalog: Catalog, engine: EngineEntry, context: int, reason: str) -> NewProfile:
+    target, hardware = catalog.models[wish.target], catalog.hardware[wish.hardware]
     method = engine["methods"][str(wish.method)]
     speculation: dict[str, str | int] = {"method": str(wish.method)}
     drafted_by = str(wish.method)
     if wish.draft:
         speculation["draft"] = wish.draft
         drafted_by += f" with {wish.draft}"
-        tokens = usual_tokens(method, house.models[wish.draft], builtin=None)
+        tokens = usual_tokens(method, catalog.models[wish.draft], builtin=None)
     else:
         tokens = usual_tokens(method, draft=None, builtin=builtin_head(target, str(wish.method), method))
     speculation["num_speculative_tokens"] = tokens
@@ -205,7 +207,7 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
         "speculation": speculation,
         "serve": serve,
     }
-    if expect := _published_with(wish, house):
+    if expect := _published_with(wish, catalog):
         profile["expect"] = expect
     profile["experiment"] = {"suites": ["mixed", "gates"], "kinds": ["chat", "code"], "once": ["gates"], "rounds": 2}
     profile["verified"] = []
@@ -217,12 +219,12 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
     return NewProfile(name, cast("Profile", profile), why)
 
 
-def _published_with(wish: Wish, house: House) -> Expectation | None:
+def _published_with(wish: Wish, catalog: Catalog) -> Expectation | None:
     """The highest published acceptance of the target with the wished draft, or with the method if it needs none."""
     expectations: list[Expectation] = []
-    for profile in published(house, wish.target):
+    for profile in published(catalog, wish.target):
         speculation = profile["speculation"]
-        matches = find_model(speculation.get("draft", ""), house.models) == wish.draft
+        matches = find_model(speculation.get("draft", ""), catalog.models) == wish.draft
         if matches and (wish.draft or speculation["method"] == wish.method):
             expectations.append(profile["expect"])
     return max(expectations, key=lambda expect: expect["acceptance"], default=None)

@@ -1,4 +1,4 @@
-"""Read `profiles/` and `profiles/catalog/` into a `House`, and check the shape of each file.
+"""Read `profiles/` and `profiles/catalog/` into a `Catalog`, and check the shape of each file.
 
 The resolver, which reads no files itself, checks whether a profile's parts fit together.
 """
@@ -55,7 +55,7 @@ ENGINE_FOLDER = "profiles/catalog/engines"
 
 
 @dataclass
-class House:
+class Catalog:
     """All data of the clone and the user's own: the catalogue (hardware, models, engines and more) and the profiles."""
 
     # Checked entries by name; those of the user included.
@@ -95,7 +95,7 @@ class House:
 
 
 def profile_files(root: Path, named: Sequence[str] = ()) -> dict[str, Path]:
-    """The file of every profile, by name in alphabetical order; ``named`` as for `load_house`."""
+    """The file of every profile, by name in alphabetical order; ``named`` as for `load_catalog`."""
     return {name: paths[-1] for name, paths in _profile_paths(profile_folders(root, named)).items()}
 
 
@@ -108,7 +108,7 @@ def _profile_paths(folders: Sequence[Path]) -> dict[str, list[Path]]:
     return dict(sorted(paths.items()))
 
 
-def load_house(root: Path, named: Sequence[str] = ()) -> House:
+def load_catalog(root: Path, named: Sequence[str] = ()) -> Catalog:
     """Read and check the catalogue and the profiles of the clone at ``root``, and the user's own.
 
     ``named``: folders of the user besides those that the environment names (`profile_folders`). Raises DrafthouseError
@@ -125,11 +125,13 @@ def load_house(root: Path, named: Sequence[str] = ()) -> House:
     files = [*map(root.joinpath, tables), *engines, *flags, *own.all()]
     for paths in profiles.values():
         files += paths
-    return House(**parsed_once(("house", root, tuple(files)), files, lambda: vars(_read_house(root, profiles, own))))
+    return Catalog(
+        **parsed_once(("catalog", root, tuple(files)), files, lambda: vars(_read_catalog(root, profiles, own)))
+    )
 
 
-def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) -> House:
-    """As `load_house`, but always read from disk; ``paths``: the files of each profile; ``own``: the user's entries."""
+def _read_catalog(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) -> Catalog:
+    """As `load_catalog`, but always read from disk. ``paths``: each profile's files; ``own``: the user's entries."""
     hardware, problems = read_table(root, HARDWARE_FILE, HARDWARE)
     models, new_problems = read_table(root, MODELS_FILE, MODELS, versions=True)
     problems += new_problems
@@ -153,7 +155,7 @@ def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) 
     broken_hardware = add_own_hardware(root, own.hardware, hardware)
     broken_engines = add_own_engines(root, own.engines, engines)
     broken_models = add_own_models(root, own.models, models, builtin_kinds(engines))
-    house = House(
+    catalog = Catalog(
         hardware=hardware,
         models=models,
         engines=engines,
@@ -166,20 +168,20 @@ def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) 
         broken_engines=broken_engines,
         broken_models=broken_models,
     )
-    _read_profiles(root, paths, house)
-    return house
+    _read_profiles(root, paths, catalog)
+    return catalog
 
 
-def _read_profiles(root: Path, paths: Mapping[str, Sequence[Path]], house: House) -> None:
-    """Add the profiles to ``house``, and the problems of their files; of several files of a name the last is read."""
+def _read_profiles(root: Path, paths: Mapping[str, Sequence[Path]], catalog: Catalog) -> None:
+    """Add the profiles to ``catalog``, and the problems of their files; of several files of a name the last is read."""
     for name, profile_paths in paths.items():
         shown = [shown_path(root, path) for path in profile_paths]
-        house.files[name] = shown
-        house.profiles[name], problems = read_table(root, shown[-1], PROFILE)
+        catalog.files[name] = shown
+        catalog.profiles[name], problems = read_table(root, shown[-1], PROFILE)
         if not PROFILE_NAME.fits(name):
             problems.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", shown[-1]))
         if problems:
-            house.broken[name] = problems
+            catalog.broken[name] = problems
 
 
 def _require_clone(root: Path) -> None:

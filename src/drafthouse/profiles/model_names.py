@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog import Catalog
     from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
 
 #: ORG/NAME, then optionally @REVISION, then optionally :FILE.gguf.
@@ -36,16 +36,18 @@ def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
     return keys[0] if len(keys) == 1 else None
 
 
-def model_named(word: str, house: House, where: str) -> str:
+def model_named(word: str, catalog: Catalog, where: str) -> str:
     """The catalogue's name of the model ``word``, as `find_model` finds it.
 
     Raises DrafthouseError for an unknown model or a broken entry; ``where`` is the place that names the model.
     """
-    problems = broken_model(word, house.broken_models)
-    key = find_model(word, house.models)
+    problems = broken_model(word, catalog.broken_models)
+    key = find_model(word, catalog.models)
     if key and not problems:
         return key
-    raise DrafthouseError(problems or Problem("unknown-value", f"'{word}'", *unknown_model(word, house.models), where))
+    raise DrafthouseError(
+        problems or Problem("unknown-value", f"'{word}'", *unknown_model(word, catalog.models), where)
+    )
 
 
 def broken_model(word: str, broken: Mapping[str, list[Problem]]) -> list[Problem]:
@@ -66,11 +68,11 @@ def names_of(model: CatalogModel) -> list[str]:
     return [model["id"], model["name"], *([hub["repo"]] if hub else [])]
 
 
-def lacks_entry(word: object, house: House) -> bool:
+def lacks_entry(word: object, catalog: Catalog) -> bool:
     """True if a profile's ``word`` can be a model and has no entry, not even a broken one."""
     if not isinstance(word, str) or not is_outside(word):
         return False
-    return find_model(word, house.models) is None and not broken_model(word, house.broken_models)
+    return find_model(word, catalog.models) is None and not broken_model(word, catalog.broken_models)
 
 
 def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from . import monitoring_settings as monitoring
 from . import several_hosts
 from . import watchdog_settings as watchdog_site
 from .arms import ARMS, STOCK, Parts, build_arm, own_program, takes_key
-from .catalog import House
+from .catalog import Catalog
 from .draft_compat import check_pair, check_tokens
 from .engine_options import OptionCheck, version_defaults
 from .engine_version import choose_engine
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 def resolve(
-    house: House,
+    catalog: Catalog,
     name: str,
     site: Unchecked,
     suites: Mapping[str, Sequence[str]],
@@ -76,17 +76,17 @@ def resolve(
 ) -> ResolvedProfile:
     """The profile ``name``, joined with the catalogue for ``site``, without rendered files.
 
-    ``house``: the catalogue and all profiles. ``suites``: by benchmark suite, the kinds of its prompts.
+    ``catalog``: the catalogue and all profiles. ``suites``: by benchmark suite, the kinds of its prompts.
     ``overrides``: values that replace the profile's for one run or trial; None for none. Raises DrafthouseError: for a
     profile that is unknown, or whose file is broken; with all problems of the shapes of profile and site; then with all
     problems of the first step of `_Join.run` that finds any.
     """
-    if name not in house.profiles:
-        raise DrafthouseError(no_such_profile(house, name))
-    if name in house.broken:
-        raise DrafthouseError(house.broken[name])
-    findings = Findings(house.file(name))
-    profile = with_overrides(house.profiles[name], overrides or {})
+    if name not in catalog.profiles:
+        raise DrafthouseError(no_such_profile(catalog, name))
+    if name in catalog.broken:
+        raise DrafthouseError(catalog.broken[name])
+    findings = Findings(catalog.file(name))
+    profile = with_overrides(catalog.profiles[name], overrides or {})
     check(profile, PROFILE, findings)
     check_text(profile, findings)
     site_findings = Findings("site")
@@ -96,16 +96,16 @@ def resolve(
     if findings.problems:
         raise DrafthouseError(findings.problems)
     own_site = cast("Site", dict(site))
-    return _Join(house, name=name, profile=profile, site=own_site, suites=suites, findings=findings).run()
+    return _Join(catalog, name=name, profile=profile, site=own_site, suites=suites, findings=findings).run()
 
 
-def no_such_profile(house: House, name: str) -> Problem:
+def no_such_profile(catalog: Catalog, name: str) -> Problem:
     """The problem of a profile that does not exist, with what replaced it, or else the most similar name."""
-    if replaced := removed("profile", name, house.file(name)):
+    if replaced := removed("profile", name, catalog.file(name)):
         return replaced
     needed = "a profile listed by drafthouse profiles"
-    do = did_you_mean(name, house.profiles)
-    return Problem("no-such-profile", f"no profile '{name}'", needed, do, house.file(name))
+    do = did_you_mean(name, catalog.profiles)
+    return Problem("no-such-profile", f"no profile '{name}'", needed, do, catalog.file(name))
 
 
 def _override_warning(files: Sequence[str]) -> list[str]:
@@ -119,7 +119,7 @@ def _override_warning(files: Sequence[str]) -> list[str]:
 class _Join:
     """One run of the resolver. Its steps set further attributes, which later steps read."""
 
-    house: House
+    catalog: Catalog
     name: str  # of the profile
     profile: Profile  # with the overrides
     site: Site  # its own copy: the chosen runtime is written into it
@@ -159,19 +159,19 @@ class _Join:
 
         Raises DrafthouseError with the names that the catalogue lacks.
         """
-        house = self.house
+        catalog = self.catalog
         profile = self.profile
         spec = profile["speculation"]
-        self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
-        self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
+        self._look_up("hardware", catalog.hardware, profile["hardware"], catalog.broken_hardware)
+        self._look_up("engine", catalog.engines, profile["engine"], catalog.broken_engines)
         target = self._look_up_model("target", profile["target"])
         draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
         self._raise_problems()
-        served_target, draft, notes = head_as_target(target, draft, house.models)
+        served_target, draft, notes = head_as_target(target, draft, catalog.models)
         target = self._look_up_model("target", served_target)
         self._raise_problems()
-        self.hardware: Hardware = {"id": profile["hardware"], **house.hardware[profile["hardware"]]}
-        self.engine: CatalogEngine = {"id": profile["engine"], **house.engines[profile["engine"]]}
+        self.hardware: Hardware = {"id": profile["hardware"], **catalog.hardware[profile["hardware"]]}
+        self.engine: CatalogEngine = {"id": profile["engine"], **catalog.engines[profile["engine"]]}
         self.target = self._model(target)
         if name := (self.site.get("fleet") or {}).get("served_name"):
             self.target["served_name"] = name
@@ -199,7 +199,7 @@ class _Join:
             engine=self.engine,
             hardware=self.hardware,
             site=self.site,
-            hashes=self.house.hashes,
+            hashes=self.catalog.hashes,
             images=self.target.get("images"),
         )
         self.version = self.chosen.version
@@ -218,14 +218,14 @@ class _Join:
             hardware=self.hardware,
             tokens=spec["num_speculative_tokens"],
         )
-        check_models(self.check, engine=self.engine, target=self.target, draft=self.draft, models=self.house.models)
+        check_models(self.check, engine=self.engine, target=self.target, draft=self.draft, models=self.catalog.models)
         given: object = self.profile.get("serve") or {}
         extra: object = []
         if isinstance(given, Mapping):
             given = dict(given)
             extra = given.pop("extra", [])
         self.serve = self.check.options("serve", given, self.engine["options"])
-        lists = self.house.flags.get(self.engine["id"], {})
+        lists = self.catalog.flags.get(self.engine["id"], {})
         self.extra, flag_notes = check_extra(self.findings, extra, self.engine, self.version, lists)
         method, self.method_options = check_method(
             self.check,
@@ -234,7 +234,7 @@ class _Join:
             serve=self.serve,
             target=self.target,
             draft=self.draft,
-            models=self.house.models,
+            models=self.catalog.models,
         )
         self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         return method, flag_notes
@@ -265,7 +265,7 @@ class _Join:
             experiment=experiment,
         )
         check_experiment(self.findings, experiment, self.suites)
-        check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
+        check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.catalog.issues)
         slots = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, experiment.get("ladder"), self.engine["sequences_option"], slots)
         self.slots = int(slots or 1)
@@ -310,14 +310,14 @@ class _Join:
         An unknown model is a problem, and ``word`` itself is returned.
         """
         try:
-            return model_named(word, self.house, f"{self.findings.file}: {path}")
+            return model_named(word, self.catalog, f"{self.findings.file}: {path}")
         except DrafthouseError as error:
             self.findings.problems += error.problems
             return word
 
     def _model(self, key: str) -> CatalogModel:
         """The catalogue's entry of a model, with its name."""
-        return {"id": key, **self.house.models[key]}
+        return {"id": key, **self.catalog.models[key]}
 
     # --- the parts of a profile -----------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class _Join:
         warnings = [f"synthetic: {note}" for note in self._synthetic()]
         if self.draft:
             warnings += check_pair(
-                self.findings, target=self.target, draft=self.draft, method=method, models=self.house.models
+                self.findings, target=self.target, draft=self.draft, method=method, models=self.catalog.models
             )
         return warnings
 
@@ -443,13 +443,13 @@ class _Join:
             "synthetic": " ".join(self._synthetic()) or None,
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
-            "warnings": [*_override_warning(self.house.files.get(self.name, [])), *self.warnings],
+            "warnings": [*_override_warning(self.catalog.files.get(self.name, [])), *self.warnings],
             "known_issues": matching_issues(
-                self.house.issues,
+                self.catalog.issues,
                 setup_of(parts, self.built["speculative"]),
                 self.profile.get("accept_known_issues", {}),
             ),
-            "published": published_of(self.house.published, self.target, self.draft, self.method["id"], parts.tokens),
+            "published": published_of(self.catalog.published, self.target, self.draft, self.method["id"], parts.tokens),
             "site": self.site,
             "hardware": self.hardware,
             "engine": resolved_engine(self.parts, chosen, self.method),
@@ -513,7 +513,7 @@ class _Join:
         if self.builtin:
             heads[self.target["id"]] = self.builtin
         names = [model["id"] for model in self._models()]
-        return weight_items(self.house.models, names, self.parts.model_path, heads)
+        return weight_items(self.catalog.models, names, self.parts.model_path, heads)
 
     def _draft_on_box(self) -> Model | None:
         """The draft with its path on the box; None for a method without one."""
@@ -548,7 +548,7 @@ class _Join:
         requirements = [*install["python_packages"], *install.get("no_deps_packages", [])]
         requirements += [*install.get("build_packages", []), *install.get("source_packages", [])]
         pins = set(map(pin_of, requirements))
-        return {pin: list(self.house.hashes[pin]) for pin in sorted(pins) if pin in self.house.hashes}
+        return {pin: list(self.catalog.hashes[pin]) for pin in sorted(pins) if pin in self.catalog.hashes}
 
     def _scores(self) -> ScoresBy | None:
         """How this engine version scores a text, and the most tokens of such a text; None if it cannot."""

@@ -24,7 +24,7 @@ from ..prompts.checks import gate_of, with_kind_fields
 from ..prompts.fill import fill
 from ..prompts.loader import load_suite
 from ..prompts.suites import NEEDS, prompt_hashes
-from .catalog import House, load_house
+from .catalog import Catalog, load_catalog
 from .own_entries import shown_path
 from .render import arm_files, extra_files
 from .resolver import resolve
@@ -161,18 +161,18 @@ def resolved_profile(
 
     ``site``: an inventory's settings. ``overrides``: values that replace the profile's for one run; None for none.
     """
-    house = load_house(root, own_folders(site))
-    with _naming_file(house.file(name)):
-        suites = _suites_of(_named_suites(house, name, overrides), root)
+    catalog = load_catalog(root, own_folders(site))
+    with _naming_file(catalog.file(name)):
+        suites = _suites_of(_named_suites(catalog, name, overrides), root)
     # All shipped suites can be suggested; only the suites that the profile names are read.
     kinds_by_suite: dict[str, Sequence[str]] = dict.fromkeys(_shipped_suites(root), ())
     for suite, data in suites.items():
         kinds_by_suite[suite] = list(data["kinds"])
-    resolved = resolve(house, name, site, kinds_by_suite, overrides)
-    engine = house.engines[resolved["engine"]["id"]]
+    resolved = resolve(catalog, name, site, kinds_by_suite, overrides)
+    engine = catalog.engines[resolved["engine"]["id"]]
     context = request_context(resolved, engine)
     resolved["suites"] = {}
-    with _naming_file(house.file(name)):
+    with _naming_file(catalog.file(name)):
         for suite in resolved["experiment"]["suites"]:
             answerable = _answerable(suites[suite], resolved, engine)
             resolved["suites"][suite] = {**fill(trimmed(answerable, resolved), context), "name": suite}
@@ -194,14 +194,14 @@ def own_folders(site: Unchecked) -> list[str]:
     return folders
 
 
-def house_for(inventory: str | None = None, root: Path = ROOT) -> House:
+def catalog_for(inventory: str | None = None, root: Path = ROOT) -> Catalog:
     """The catalogue and all profiles, with the user's folders that ``inventory`` names.
 
     None for it: with those that any inventory below `inventory/` names.
     """
     if inventory is not None:
-        return load_house(root, _folders_named_in(inventory_path(inventory, root)))
-    return load_house(root, every_own_folder(root))
+        return load_catalog(root, _folders_named_in(inventory_path(inventory, root)))
+    return load_catalog(root, every_own_folder(root))
 
 
 def folders_by_inventory(root: Path = ROOT) -> dict[str, list[str]]:
@@ -346,9 +346,9 @@ def _has_gate(kind: Kind) -> bool:
     return any(gate_of(with_kind_fields(kind, prompt)) for prompt in kind["prompts"])
 
 
-def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[str]:
+def _named_suites(catalog: Catalog, name: str, overrides: Unchecked | None) -> list[str]:
     """The suites that the overrides or else the profile name; both may have any shape, as nothing is checked yet."""
-    layers: list[Unchecked] = [overrides or {}, house.profiles.get(name, {})]
+    layers: list[Unchecked] = [overrides or {}, catalog.profiles.get(name, {})]
     for layer in layers:
         experiment = layer.get("experiment")
         if isinstance(experiment, Mapping) and isinstance(experiment.get("suites"), list):

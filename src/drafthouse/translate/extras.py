@@ -10,18 +10,18 @@ from ..profiles.extra_flags import check_environment, check_extra
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import CatalogEngine
-    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog import Catalog
     from drafthouse.translate.reader import Reading
 
 _PASSED = "unchanged, in both arms"
 
 
 def sort_extras(
-    reading: Reading, house: House, engine: CatalogEngine, version: str, method: str
+    reading: Reading, catalog: Catalog, engine: CatalogEngine, version: str, method: str
 ) -> tuple[list[str], dict[str, str]]:
     """The words for `serve.extra` and the variables for `environment`; ``reading`` gets a note on each."""
     extra_words: list[str] = []
-    flag_lists = house.flags.get(engine["id"], {})
+    flag_lists = catalog.flags.get(engine["id"], {})
     for parsed_flag, typed_text, flag in reading.kept:  # the flags that no profile key stands for
         findings = Findings("")
         _, warnings = check_extra(findings, list(flag), engine, version, flag_lists)

@@ -1,7 +1,7 @@
 """Find in the catalogue the models, hardware and profiles that match a pasted command, or come nearest to it.
 
 A profile is the same as the command if engine, target, method and draft agree. It is near if the engine and the target
-agree but the method or the draft does not. ``house`` is the catalogue with all profiles.
+agree but the method or the draft does not. ``catalog`` is the catalogue with all profiles.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.draft_compat import USUAL_TOKENS
 from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.memory_fit import context_that_fits
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Fit, Hardware
 
 
-def catalogue_id(house: House, name: str) -> str | None:
+def catalogue_id(catalog: Catalog, name: str) -> str | None:
     """The catalogue id for a model's id, repository or path in a command; None if it is not in the catalogue."""
     stripped = name.rstrip("/")
-    return find_model(stripped, house.models) or find_model(stripped.lower(), house.models)
+    return find_model(stripped, catalog.models) or find_model(stripped.lower(), catalog.models)
 
 
-def guessed_catalogue_id(house: House, name: str) -> str | None:
+def guessed_catalogue_id(catalog: Catalog, name: str) -> str | None:
     """The catalogue id of the model with this folder or file name (a guess: another model may have it too)."""
     stripped = name.rstrip("/").lower()
     last_part = stripped.rsplit("/", 1)[-1]
     is_path = stripped.startswith(("/", "~", "./", "../"))
-    for key, model in house.models.items():
+    for key, model in catalog.models.items():
         if "file" in model:
             if last_part == model["file"].lower():
                 return key
@@ -61,11 +61,11 @@ def repository(model: ModelEntry) -> str:
     return hub["repo"] if hub else ""
 
 
-def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
+def nearest_models(catalog: Catalog, name: str, kind: str, formats: Sequence[str]) -> list[str]:
     """The ids of at most three models of this kind and these formats whose names are most similar to ``name``."""
     last_part = name.rstrip("/").rsplit("/", 1)[-1].lower()
     id_by_name: dict[str, str] = {}
-    for key, model in house.models.items():
+    for key, model in catalog.models.items():
         if model["kind"] == kind and model["format"] in formats:
             own_name = model.get("file") or repository(model).rsplit("/", 1)[-1] or key
             id_by_name[own_name.lower()] = key
@@ -84,31 +84,31 @@ class ProfilePlan:
     serve: Options  # the command's options, by the names of the engine's entry
 
 
-def profiles_like(house: House, wanted: ProfilePlan, target_name: str) -> tuple[list[str], list[str]]:
+def profiles_like(catalog: Catalog, wanted: ProfilePlan, target_name: str) -> tuple[list[str], list[str]]:
     """The names of the profiles that are the same as a command, and of those near it.
 
     If the catalogue lacks the target, none is the same. Near are then the profiles of the model whose name is most
     similar to ``target_name``, or without such a model the profiles with the command's method.
     """
-    nearest = nearest_models(house, target_name, "model", wanted.engine["formats"])
+    nearest = nearest_models(catalog, target_name, "model", wanted.engine["formats"])
     target = wanted.target or (nearest[0] if nearest else None)
     same: list[str] = []
     near: list[str] = []
-    for name, profile in sorted(house.profiles.items()):
-        if name in house.broken or profile["engine"] != wanted.engine_id:
+    for name, profile in sorted(catalog.profiles.items()):
+        if name in catalog.broken or profile["engine"] != wanted.engine_id:
             continue
         spec = profile["speculation"]
-        if target and find_model(profile["target"], house.models) != target:
+        if target and find_model(profile["target"], catalog.models) != target:
             continue
         if not target and spec["method"] != wanted.method:
             continue
-        profile_draft = find_model(spec["draft"], house.models) if "draft" in spec else None
+        profile_draft = find_model(spec["draft"], catalog.models) if "draft" in spec else None
         if wanted.target is not None and (spec["method"], profile_draft) == (wanted.method, wanted.draft):
             same.append(name)
         else:
             near.append(name)
     # First those with the same method: values that the command lacks are taken from the first one.
-    near.sort(key=lambda name: house.profiles[name]["speculation"]["method"] != wanted.method)
+    near.sort(key=lambda name: catalog.profiles[name]["speculation"]["method"] != wanted.method)
     return same, near
 
 
@@ -125,7 +125,7 @@ def differences(profile: Profile, other: Profile) -> list[str]:
     return lines
 
 
-def choose_hardware(house: House, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[str, str]:
+def choose_hardware(catalog: Catalog, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[str, str]:
     """The hardware for a profile, and the reason.
 
     It is the first of these that exists:
@@ -138,20 +138,24 @@ def choose_hardware(house: House, wanted: ProfilePlan, profiles: Sequence[str]) 
     """
     devices = _devices(wanted)
     for profile in profiles:
-        name = house.profiles[profile]["hardware"]
-        if house.hardware[name]["devices"] >= devices and _has_room(house, wanted, name):
+        name = catalog.profiles[profile]["hardware"]
+        if catalog.hardware[name]["devices"] >= devices and _has_room(catalog, wanted, name):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
-    ranked = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
-    able = [key for key in ranked if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
+    ranked = sorted(
+        catalog.hardware, key=lambda key: catalog.hardware[key]["memory_mib"] * catalog.hardware[key]["devices"]
+    )
+    able = [
+        key for key in ranked if catalog.hardware[key]["kind"] == "gpu" and catalog.hardware[key]["devices"] >= devices
+    ]
     if not able:
-        most = max(house.hardware, key=lambda key: house.hardware[key]["devices"])
+        most = max(catalog.hardware, key=lambda key: catalog.hardware[key]["devices"])
         why = f"no hardware in the catalogue has {devices} GPUs, so the profile does not resolve"
         return most, f"{why}: add yours to profiles/catalog/hardware.yml, or lower the number"
-    target = house.models.get(wanted.target or "")
+    target = catalog.models.get(wanted.target or "")
     if target is None:
         return able[0], f"the smallest with {devices} GPU{'s' * (devices > 1)}: the catalogue does not know the weights"
     for key in able:
-        if _fit(house, wanted, key)["left"] >= 0:
+        if _fit(catalog, wanted, key)["left"] >= 0:
             return key, "the smallest in the catalogue that fits it; a command does not say what it runs on"
     return able[-1], "the largest in the catalogue, but too small for it"
 
@@ -163,34 +167,36 @@ def _devices(wanted: ProfilePlan) -> int:
     return tensor_parallel * int(wanted.serve.get("pipeline_parallel_size", 1))
 
 
-def choose_context(house: House, wanted: ProfilePlan, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
+def choose_context(
+    catalog: Catalog, wanted: ProfilePlan, hardware: str, profiles: Sequence[str]
+) -> tuple[int, str] | None:
     """A context in tokens that fits, and the reason; 0 tokens if not even 1,024 fit.
 
     None if the context of the command, or else of the model, fits; or if that cannot be computed, because the target
     is unknown or the hardware is no GPU.
     """
-    target = house.models.get(wanted.target or "")
-    if target is None or house.hardware[hardware]["kind"] != "gpu":
+    target = catalog.models.get(wanted.target or "")
+    if target is None or catalog.hardware[hardware]["kind"] != "gpu":
         return None
-    fit = _fit(house, wanted, hardware)
+    fit = _fit(catalog, wanted, hardware)
     if fit["left"] >= 0:
         return None
     option = wanted.engine["context_option"]
     longest = context_that_fits(fit, shared=wanted.engine["context_is_shared"])
-    why = f"{fit['context']} tokens do not fit on {house.hardware[hardware]['name']}"
+    why = f"{fit['context']} tokens do not fit on {catalog.hardware[hardware]['name']}"
     for name in profiles:
-        tokens = tokens_in((house.profiles[name].get("serve") or {}).get(option))
+        tokens = tokens_in((catalog.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
             return tokens, f"{why}; as in the profile {name}"
     # Rounded down to a multiple of 1024, as the memory that is needed is an estimate.
     return longest // 1024 * 1024, f"{why}; about this many do"
 
 
-def _fit(house: House, wanted: ProfilePlan, key: str) -> Fit:
+def _fit(catalog: Catalog, wanted: ProfilePlan, key: str) -> Fit:
     """The memory of the speculative arm on one device of the hardware ``key``; the target is in the catalogue."""
-    target = house.models[wanted.target or ""]
-    draft = house.models.get(wanted.draft or "")
-    hardware: Hardware = {"id": key, **house.hardware[key]}
+    target = catalog.models[wanted.target or ""]
+    draft = catalog.models.get(wanted.draft or "")
+    hardware: Hardware = {"id": key, **catalog.hardware[key]}
     builtin = None
     if draft is None:
         builtin = builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
@@ -207,21 +213,21 @@ def _fit(house: House, wanted: ProfilePlan, key: str) -> Fit:
     return sizes.fit("speculative")
 
 
-def _has_room(house: House, wanted: ProfilePlan, key: str) -> bool:
+def _has_room(catalog: Catalog, wanted: ProfilePlan, key: str) -> bool:
     """True if the target is unknown, or the hardware ``key`` has memory for it at some context."""
     if wanted.target is None:
         return True
-    fit = _fit(house, wanted, key)
+    fit = _fit(catalog, wanted, key)
     return fit["left"] >= 0 or context_that_fits(fit, shared=wanted.engine["context_is_shared"]) > 0
 
 
-def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
+def usual_tokens(catalog: Catalog, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
     """K, the number of draft tokens, for a command that sets none, and the reason.
 
     It is that of the first of ``profiles`` with the same method, else the usual number of the method.
     """
     for name in profiles:
-        spec = house.profiles[name]["speculation"]
+        spec = catalog.profiles[name]["speculation"]
         if spec["method"] == method:
             return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
     return _default_tokens(engine, method), "the command names none; a usual number to start with"
@@ -233,13 +239,13 @@ def _default_tokens(engine: EngineEntry, method: str) -> int:
     return entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
 
 
-def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
+def guess_method(catalog: Catalog, engine: EngineEntry, draft: str) -> str:
     """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name.
 
     ``draft`` is "" if the command speculates without a draft model, as suffix decoding does. Without method and draft
     it is the names of the keys of the command's configuration.
     """
-    model = house.models.get(catalogue_id(house, draft) or guessed_catalogue_id(house, draft) or "")
+    model = catalog.models.get(catalogue_id(catalog, draft) or guessed_catalogue_id(catalog, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
         # For a plain draft model the lookup of heads finds none, and `draft_model` is the method.
@@ -263,22 +269,22 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     return "suffix" if not draft and "suffix" in engine["methods"] else "draft_model"
 
 
-def chosen_speculation(house: House, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[Speculation, str]:
+def chosen_speculation(catalog: Catalog, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[Speculation, str]:
     """A speculation for a command without one, since a profile always has a speculative arm; and the reason.
 
     It is the first of these that exists: that of the first of ``profiles``, the head built into the target, a head of
     the catalogue for the target, a lookup.
     """
     if profiles:
-        spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
+        spec: Speculation = {**catalog.profiles[profiles[0]]["speculation"]}
         return spec, f"the command has none; as in the profile {profiles[0]}"
-    target = house.models.get(wanted.target or "")
+    target = catalog.models.get(wanted.target or "")
     if target and (head := target.get("builtin_head")):
         method = method_for_head(wanted.engine, head["kind"], "builtin")
         if method:
             spec = {"method": method, "num_speculative_tokens": _default_tokens(wanted.engine, method)}
             return spec, "the command has none; the target has this head"
-    for key, model in house.models.items():
+    for key, model in catalog.models.items():
         method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
         if wanted.target and model.get("head_for") == wanted.target and method:
             tokens = _default_tokens(wanted.engine, method)

@@ -16,7 +16,7 @@ from ..core.shell import Flag
 from ..engines.pasted import Change, Command, Given, Speculation, apply_keys, json_value
 from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from .flags import OldFlags, apply_old, flags_of_variables, last_of_each, with_switch_values
 from .nearest_profile import guess_method
 from .paste import PastedCommand
@@ -54,17 +54,17 @@ _OPEN_KEY = (
 
 
 class Reading:
-    """A pasted command in the engine's current names, part by part. ``house`` is the catalogue with all profiles."""
+    """A pasted command in the engine's current names, part by part. ``catalog`` is the catalogue with all profiles."""
 
     def __init__(
-        self, pasted: PastedCommand, house: House, flags: OldFlags, file_of: Callable[[str], str | None]
+        self, pasted: PastedCommand, catalog: Catalog, flags: OldFlags, file_of: Callable[[str], str | None]
     ) -> None:
-        self.pasted, self.house, self.flags, self.file_of = pasted, house, flags, file_of
+        self.pasted, self.catalog, self.flags, self.file_of = pasted, catalog, flags, file_of
         self.plug = engine_of_words(pasted)  # the engine's code; `self.engine` is its catalogue entry
         self.engine_id = self.plug.name
-        self.engine: EngineEntry = house.engines[self.engine_id]
+        self.engine: EngineEntry = catalog.engines[self.engine_id]
         self.version = str(self.engine["default_version"])
-        self.table: FlagsToday = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
+        self.table: FlagsToday = flags.of(self.engine_id, catalog.flags.get(self.engine_id, {}).get(self.version))
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, quoted for a shell
         self.rest: list[Flag] = []  # flags of both arms (all but speculation), in the order given
@@ -141,13 +141,13 @@ class Reading:
     def _switch_engine(self, command: Command) -> None:
         """Switch to an engine with the same command and flags (vLLM's Arctic plugin) if the speculation is its own."""
         for other in ENGINES:
-            is_variant = other.like == self.plug.name and other.name in self.house.engines
+            is_variant = other.like == self.plug.name and other.name in self.catalog.engines
             if is_variant and other.claims(command.taken, self.pasted.assignments):
-                self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
+                self.plug, self.engine_id, self.engine = other, other.name, self.catalog.engines[other.name]
                 self.version = str(self.engine["default_version"])
 
     def _guessed_method(self, draft: str) -> str:
-        return guess_method(self.house, self.engine, draft)
+        return guess_method(self.catalog, self.engine, draft)
 
     # --- speculation in other places than flags -------------------------------------------------------
 

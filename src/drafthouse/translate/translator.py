@@ -18,7 +18,7 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.versions import having, releases, supports
 from ..engines.pasted import Change, Speculation
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.engine_options import LOSSLESS, lossy_word
 from ..profiles.heads import method_for_head
 from .extras import sort_extras
@@ -74,9 +74,9 @@ class Translation:
 
 
 def translate(
-    text: str, house: House, flags: OldFlags, read: Callable[[str], str | None]
+    text: str, catalog: Catalog, flags: OldFlags, read: Callable[[str], str | None]
 ) -> tuple[list[Translation], list[str], list[Problem]]:
-    """Translate every serve command of ``text``; ``house`` is the catalogue with all profiles.
+    """Translate every serve command of ``text``; ``catalog`` is the catalogue with all profiles.
 
     ``flags`` comes from `load_flags`; ``read`` returns the text of a file by its name, or None. The second result are
     incomplete commands (flags alone, a program without a model), the third the reasons why other commands were not
@@ -89,7 +89,7 @@ def translate(
     for command in commands:
         try:
             file_of = partial(_file_text, files={**paste.files, **command.files}, read=read)
-            translations.append(_Translator(Reading(command, house, flags, file_of)).translation())
+            translations.append(_Translator(Reading(command, catalog, flags, file_of)).translation())
         except DrafthouseError as error:
             for problem in error.problems:
                 where = f"line {command.line}, {command.program}: {problem.where}".removesuffix(": ")
@@ -140,7 +140,7 @@ class _Translator:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.house, self.engine, self.note = reading.house, reading.engine, reading.note
+        self.catalog, self.engine, self.note = reading.catalog, reading.engine, reading.note
         self.speculation = reading.speculation
         self.version = reading.version
 
@@ -153,12 +153,12 @@ class _Translator:
         self._drop_builtin_draft()
         draft_name, draft = self._draft()
         wanted = ProfilePlan(reading.engine_id, self.engine, target, draft, method, reading.serve)
-        same, near = profiles_like(self.house, wanted, reading.target)
+        same, near = profiles_like(self.catalog, wanted, reading.target)
         similar_profiles: list[str] = []
         if target:
             similar_profiles = [*same, *near]
         if speculation is None:
-            spec, why = chosen_speculation(self.house, wanted, similar_profiles)
+            spec, why = chosen_speculation(self.catalog, wanted, similar_profiles)
             self.note("(no speculation)", f"method: {spec['method']}", f"{why}; a profile compares both", "chosen")
             # No profile is the same without speculation: the command is the baseline arm of the nearest one.
             same = similar_profiles[:1]
@@ -166,17 +166,17 @@ class _Translator:
         else:
             spec = self._wishes(speculation, draft or draft_name, draft_name, similar_profiles)
             self._choose_version(method)
-        chosen_draft = spec.get("draft") if spec.get("draft") in self.house.models else None
+        chosen_draft = spec.get("draft") if spec.get("draft") in self.catalog.models else None
         wanted = ProfilePlan(reading.engine_id, self.engine, target, chosen_draft, spec["method"], reading.serve)
-        hardware, why = choose_hardware(self.house, wanted, similar_profiles)
+        hardware, why = choose_hardware(self.catalog, wanted, similar_profiles)
         self.note("(no hardware)", f"hardware: {hardware}", why, "chosen")
         self._context(wanted, hardware, similar_profiles)
         self._apply_requirements(spec["method"])
         engine: CatalogEngine = {"id": reading.engine_id, **self.engine}
-        extra, environment = sort_extras(reading, self.house, engine, self.version, spec["method"])
+        extra, environment = sort_extras(reading, self.catalog, engine, self.version, spec["method"])
         profile = self._profile(hardware, target or reading.target, spec, extra, environment)
         name = f"{hardware}-{slug(target or reading.target)}-{slug(spec['method'])}"
-        if name in self.house.profiles:
+        if name in self.catalog.profiles:
             name += "-pasted"
         models = (profile["target"], spec.get("draft"))
         return Translation(
@@ -191,11 +191,11 @@ class _Translator:
             changes=reading.changes,
             same=same,
             near=near,
-            differs=differences(profile, self.house.profiles[same[0]]) if same else [],
+            differs=differences(profile, self.catalog.profiles[same[0]]) if same else [],
             baseline=speculation is None and not reading.asked,
             left_out=reading.left_out,
             asked=reading.asked,
-            missing=[model for model in models if model and model not in self.house.models],
+            missing=[model for model in models if model and model not in self.catalog.models],
         )
 
     def _drop_builtin_draft(self) -> None:
@@ -222,7 +222,7 @@ class _Translator:
     def _head_as_model(self) -> None:
         """Use a head that is served as the model as the draft of the target that its configuration or entry names."""
         name = self.reading.target
-        head = self.house.models.get(catalogue_id(self.house, name) or "")
+        head = self.catalog.models.get(catalogue_id(self.catalog, name) or "")
         if head is None and "-speculator." in name and not self.speculation:
             why = "by its name a head's repository: run drafthouse model add, then translate again"
             self.note(name, name, why, "kept")
@@ -231,7 +231,7 @@ class _Translator:
             return
         entry, speculators = self.engine["methods"][method], head.get("speculators")
         names = entry["names"]
-        catalogue_target = self.house.models.get(head.get("head_for", ""))
+        catalogue_target = self.catalog.models.get(head.get("head_for", ""))
         model, tokens = "", None
         if speculators:
             model, tokens = speculators["target"], speculators["tokens"]
@@ -251,14 +251,14 @@ class _Translator:
 
     def _catalogue_id(self, name: str, kind: str) -> str | None:
         """The catalogue id of a model; None, with a note on the most similar models, if it has none."""
-        model_id = catalogue_id(self.house, name)
+        model_id = catalogue_id(self.catalog, name)
         if "$" in name:
             self.note(name, name, "a variable that the paste does not set: write the model out", "kept")
-        elif model_id is None and (model_id := guessed_catalogue_id(self.house, name)):
+        elif model_id is None and (model_id := guessed_catalogue_id(self.catalog, name)):
             why = "taken for the catalogue's model of this name; change it if it is another"
             self.note(name, model_id, why, "chosen")
         elif model_id is None:
-            similar = nearest_models(self.house, name, kind, self.engine["formats"])
+            similar = nearest_models(self.catalog, name, kind, self.engine["formats"])
             hint = f"; nearest: {', '.join(similar)}" if similar else ""
             self.note(name, name, f"the catalogue has no such model{hint}", "kept")
         return model_id
@@ -267,7 +267,7 @@ class _Translator:
         """Return the profile's `speculation:`; set a chosen token count and a moved draft in the engine's words."""
         tokens, method = speculation.tokens, speculation.method
         if tokens is None:
-            tokens, why = usual_tokens(self.house, self.engine, method, profiles)
+            tokens, why = usual_tokens(self.catalog, self.engine, method, profiles)
             self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
         entry = self.engine["methods"].get(method)
         names = entry["names"] if entry else {}
@@ -328,7 +328,7 @@ class _Translator:
     def _context(self, wanted: ProfilePlan, hardware: str, profiles: list[str]) -> None:
         """If the context does not fit, set a shorter one, or only note it if the command sets the context."""
         option = self.engine["context_option"]
-        chosen = choose_context(self.house, wanted, hardware, profiles)
+        chosen = choose_context(self.catalog, wanted, hardware, profiles)
         if chosen is None:
             return
         tokens, why = chosen
@@ -365,7 +365,7 @@ class _Translator:
     def _profile(
         self, hardware: str, target: str, spec: SpeculationWishes, extra: list[str], environment: dict[str, str]
     ) -> Profile:
-        reading, models = self.reading, self.house.models
+        reading, models = self.reading, self.catalog.models
         target_name = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
         draft_name = models[draft]["name"] if draft in models else draft
@@ -373,7 +373,7 @@ class _Translator:
         if draft_name:
             method_text = f"{draft_name} as its draft ({method_text})"
         profile: Profile = {
-            "title": f"{target_name} with {method_text} on {self.house.hardware[hardware]['name']}",
+            "title": f"{target_name} with {method_text} on {self.catalog.hardware[hardware]['name']}",
             "hardware": hardware,
             "engine": reading.engine_id,
             "engine_version": self.version,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
-from ..profiles.catalog import House
+from ..profiles.catalog import Catalog
 from ..profiles.draft_compat import may_draft, most_tokens
 from ..profiles.heads import builtin_head, draft_kind, head_kind, made_for
 from ..profiles.overrides import laid_over, with_overrides
@@ -43,18 +43,20 @@ class CatalogueSpace:
 
 
 def catalogue_space(
-    house: House,
+    catalog: Catalog,
     name: str,
     site: Unchecked,
     suites: Mapping[str, Sequence[str]],
     overrides: Unchecked | None = None,
 ) -> CatalogueSpace:
-    """Return what may be tried for profile ``name``, from the catalogue ``house``; arguments as for `resolve`.
+    """Return what may be tried for profile ``name``, from the catalogue ``catalog``; arguments as for `resolve`.
 
     Raises DrafthouseError if the profile does not resolve or its key `tunable` is wrong.
     """
-    resolved = resolve(house, name, site, suites, overrides)
-    builder = _SpaceBuilder(house=house, name=name, site=site, suites=suites, base=overrides or {}, resolved=resolved)
+    resolved = resolve(catalog, name, site, suites, overrides)
+    builder = _SpaceBuilder(
+        catalog=catalog, name=name, site=site, suites=suites, base=overrides or {}, resolved=resolved
+    )
     return builder.build()
 
 
@@ -62,7 +64,7 @@ def catalogue_space(
 class _SpaceBuilder:
     """Builds the `CatalogueSpace` of a profile."""
 
-    house: House  # the catalogue
+    catalog: Catalog  # the catalogue
     name: str  # the profile's name
     site: Unchecked  # as for `resolve`
     suites: Mapping[str, Sequence[str]]  # as for `resolve`
@@ -71,8 +73,8 @@ class _SpaceBuilder:
 
     def build(self) -> CatalogueSpace:
         """The space. Raises DrafthouseError if the key `tunable` is wrong."""
-        self.profile = with_overrides(self.house.profiles[self.name], self.base)
-        self.engine = self.house.engines[self.profile["engine"]]
+        self.profile = with_overrides(self.catalog.profiles[self.name], self.base)
+        self.engine = self.catalog.engines[self.profile["engine"]]
         self.spec = self.profile["speculation"]
         self.tunable: Tunable = self.profile.get("tunable", {})
         self._check_tunable()
@@ -122,7 +124,7 @@ class _SpaceBuilder:
             return drafts
         allowed_drafts = self.tunable.get("drafts")
         kind_of_head = head_kind(method, entry)
-        for key, model in self.house.models.items():
+        for key, model in self.catalog.models.items():
             if allowed_drafts is not None and key not in allowed_drafts:
                 continue
             if may_draft(model, target) if kind == "model" else made_for(model, target["id"], kind_of_head):
@@ -160,7 +162,7 @@ class _SpaceBuilder:
         heads of its draft has one K.
         """
         entry = self.engine["methods"][method]
-        model = self.house.models[draft] if draft else None
+        model = self.catalog.models[draft] if draft else None
         kind = draft_kind(entry, model)
         builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
         largest_k = most_tokens(model, builtin)
@@ -179,7 +181,7 @@ class _SpaceBuilder:
     def _refusal(self, overrides: Unchecked) -> str:
         """The first reason why the resolver refuses the profile with ``overrides``; "" if it resolves."""
         try:
-            resolve(self.house, self.name, self.site, self.suites, overrides)
+            resolve(self.catalog, self.name, self.site, self.suites, overrides)
         except DrafthouseError as error:
             problem = error.problems[0]
             return f"{problem.found} (needed: {problem.needed})"
@@ -189,7 +191,7 @@ class _SpaceBuilder:
 
     def _check_tunable(self) -> None:
         """Raise DrafthouseError for all unknown names in `tunable`, or else for all values that do not resolve."""
-        findings = Findings(self.house.file(self.name))
+        findings = Findings(self.catalog.file(self.name))
         method = self.engine["methods"][self.spec["method"]]
         tunable = self.tunable
         references: list[tuple[str, str, Collection[str]]] = []
@@ -200,7 +202,7 @@ class _SpaceBuilder:
         for index, key in enumerate(tunable.get("methods", [])):
             references.append((f"methods[{index}]", key, self.engine["methods"]))
         for index, key in enumerate(tunable.get("drafts", [])):
-            references.append((f"drafts[{index}]", key, self.house.models))
+            references.append((f"drafts[{index}]", key, self.catalog.models))
         for path, key, valid_keys in references:
             if key not in valid_keys:
                 findings.add(

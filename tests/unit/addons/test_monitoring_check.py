@@ -13,7 +13,7 @@ from monitoring_check import main
 
 from drafthouse.addons.prometheus_rules import SERIES
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from tests.support.prometheus import TEMPLATES, real
 
@@ -32,7 +32,7 @@ def test_every_profile_and_engine_is_checked(capsys: pytest.CaptureFixture[str])
     found = [re.fullmatch(r"(\w[^;]*); .* \(([^(]*)\): SUCCESS: \d+ rules found", line) for line in lines]
     named = Counter(name for one in found if one for name in one[2].split(", "))
     # Without and with a gateway.
-    assert named == {"every part": len(SERIES), **dict.fromkeys(load_house(ROOT).profiles, 2)}
+    assert named == {"every part": len(SERIES), **dict.fromkeys(load_catalog(ROOT).profiles, 2)}
     assert {one[1].split(", ")[0] for one in found if one} == {"no counters", *SERIES}
     assert all(found)
 

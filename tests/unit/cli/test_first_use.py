@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.cli import main, new, playbooks, profile_arguments, rent, tune
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 
 PROFILE = "rtx6000-qwen-eagle3"
@@ -57,16 +57,16 @@ def test_what_a_profile_names_in_the_end_is_looked_for(
 
 
 def test_what_is_wrong_with_a_profile_is_left_to_the_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = copy.deepcopy(load_house(ROOT))
-    house.broken["bad"], house.profiles["bad"] = [], {"target": "org/name"}  # type: ignore[typeddict-item]
-    monkeypatch.setattr(profile_arguments, "house_for", lambda inventory: house)
+    catalog = copy.deepcopy(load_catalog(ROOT))
+    catalog.broken["bad"], catalog.profiles["bad"] = [], {"target": "org/name"}  # type: ignore[typeddict-item]
+    monkeypatch.setattr(profile_arguments, "catalog_for", lambda inventory: catalog)
     monkeypatch.setattr("drafthouse.models.first_use.add_missing", lambda *words, **more: pytest.fail("asked"))
     profile_arguments.add_missing_entries("bad", [])
     profile_arguments.add_missing_entries("no-such", [])
 
 
 def test_a_new_profile_adds_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    def have(target: object, draft: object, house: object) -> None:
+    def have(target: object, draft: object, catalog: object) -> None:
         raise Had(target, draft)
 
     monkeypatch.setattr(new, "add_entries", have)

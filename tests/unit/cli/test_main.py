@@ -18,7 +18,7 @@ from drafthouse.cli.parser import coloured, project, run
 from drafthouse.cli.plays import PLAYS
 from drafthouse.core.errors import DrafthouseError, NotHere
 from drafthouse.core.places import ROOT
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from tests.support.examples import AFTER_THE_DEMO, ELSEWHERE, examples
 
 FOLDER = ROOT / "src" / "drafthouse" / "cli"
@@ -54,7 +54,7 @@ def test_an_example_of_every_verb_is_run() -> None:
 
 
 def test_profiles_of_examples_are_there() -> None:
-    known = load_house(ROOT).profiles
+    known = load_catalog(ROOT).profiles
     named = {
         word for verb in VERBS for words in examples(verb) for word in words if re.match(r"(cpu|rtx|h100)\w*-", word)
     }

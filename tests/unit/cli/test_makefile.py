@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 
 pytestmark = pytest.mark.processes
@@ -91,9 +91,9 @@ def test_help_has_every_target_in_a_group_and_every_profile_as_the_catalogue_kno
     ]  # fmt: skip
     said = {line.split()[0] for line in done.stdout.splitlines() if line}
     targets = set(re.findall(r"^([a-z-]+): .*; @", (ROOT / "Makefile").read_text("utf-8"), re.M))
-    house = load_house(ROOT)
-    assert said >= targets | set(house.profiles)
-    for name, profile in house.profiles.items():
+    catalog = load_catalog(ROOT)
+    assert said >= targets | set(catalog.profiles)
+    for name, profile in catalog.profiles.items():
         facts = [profile["hardware"], profile["target"], profile["speculation"]["method"], profile["engine"]]
         assert [name, *facts] in [line.split() for line in done.stdout.splitlines()]
 

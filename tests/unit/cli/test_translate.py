@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import as_data, translation_text
@@ -106,7 +106,7 @@ def test_a_yaml_file_is_read_where_it_lies(tmp_path: Path) -> None:
 
 def test_no_paste_however_broken_ends_in_a_traceback() -> None:
     dice = random.Random(11)
-    house, flags = load_house(ROOT), load_flags(ROOT)
+    catalog, flags = load_catalog(ROOT), load_flags(ROOT)
     texts = [path.read_text("utf-8") for path in sorted(COMMANDS.glob("*.txt"))]
     junk = [
         *"\"'\\{}[]()#|&;<>`$\n =-,:0",
@@ -128,7 +128,7 @@ def test_no_paste_however_broken_ends_in_a_traceback() -> None:
             cut = dice.random() < 0.4
             text = text[:place] + (text[place + dice.randint(1, 12) :] if cut else dice.choice(junk) + text[place:])
         try:
-            for found in translate(text, house, flags, lambda name: dice.choice(files))[0]:
+            for found in translate(text, catalog, flags, lambda name: dice.choice(files))[0]:
                 json.dumps(as_data(found))
                 assert "\x1b" not in translation_text(found)
             outcomes["translated"] += 1

@@ -18,7 +18,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.pins import Pins, commit_words, hub_key, image_of, pins_file, read_pins, remember
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.host.docker import image_digest
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.pickles import pickled_files
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
@@ -204,8 +204,8 @@ def test_the_record_is_json_that_a_person_can_read(tmp_path: Path) -> None:
 
 
 def test_pickles_that_the_catalogue_names_are_refused_before_anything_is_fetched() -> None:
-    house = load_house(ROOT)
-    model = house.models["llama31-8b-medusa"]
+    catalog = load_catalog(ROOT)
+    model = catalog.models["llama31-8b-medusa"]
     hub = {**model["source"]["hub"], "allow": ["config.json", "medusa_lm_head.pt"]}
     site, suites = (
         site_of_inventory("workstation"),
@@ -214,8 +214,8 @@ def test_pickles_that_the_catalogue_names_are_refused_before_anything_is_fetched
 
     def resolving(**more: Any) -> Any:
         changed: Any = {**model, "source": {"hub": hub}, **more}
-        house.models["llama31-8b-medusa"] = changed
-        return resolve(house, "rtx6000-llama31-medusa", site, suites)
+        catalog.models["llama31-8b-medusa"] = changed
+        return resolve(catalog, "rtx6000-llama31-medusa", site, suites)
 
     with pytest.raises(DrafthouseError) as error:
         resolving()
@@ -256,7 +256,7 @@ def test_a_text_that_yaml_ends_with_a_newline_is_one_line(tmp_path: Path) -> Non
     file = tmp_path / "profiles" / "cpu-smollm2-ngram.yml"
     text = re.sub(r"(?m)^title: .*$", "title: >\n  Two lines\n  that YAML folds", file.read_text())
     file.write_text(text)
-    assert load_house(tmp_path).profiles["cpu-smollm2-ngram"]["title"] == "Two lines that YAML folds"
+    assert load_catalog(tmp_path).profiles["cpu-smollm2-ngram"]["title"] == "Two lines that YAML folds"
 
 
 def test_a_nightly_images_tag_may_move(tmp_path: Path) -> None:

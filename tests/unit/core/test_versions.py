@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.versions import having, ranges, releases, spelled, supports
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.catalogue import table
 
@@ -32,7 +32,7 @@ def test_bounds_are_inclusive_and_a_gap_is_a_gap() -> None:
 
 
 def test_release_lists_are_in_order_and_hold_the_pins() -> None:
-    for name, engine in load_house(ROOT).engines.items():
+    for name, engine in load_catalog(ROOT).engines.items():
         assert engine["default_version"] in releases(engine), name
         assert set(engine["versions"]) <= set(releases(engine)), name
 
@@ -58,8 +58,8 @@ def test_the_flags_of_llama_cpp_before_and_after_they_changed(version: str, expe
 
 
 def test_draft_target_is_written_as_each_line_of_tensorrt_llm_reads_it() -> None:
-    house = load_house(ROOT)
-    method = house.engines["trtllm"]["methods"]["draft_target"]
+    catalog = load_catalog(ROOT)
+    method = catalog.engines["trtllm"]["methods"]["draft_target"]
     assert spelled("1.2.1", method["value"], method["spelled"]["value"]) == "DraftTarget"
     assert spelled("1.3.0rc24", method["value"], method["spelled"]["value"]) == "Draft_Target"
 
@@ -73,10 +73,10 @@ def test_counters_are_switched_on_where_the_version_has_them() -> None:
 
 
 def test_the_method_is_always_written_out() -> None:
-    house = load_house(ROOT)
-    for name, profile in house.profiles.items():
+    catalog = load_catalog(ROOT)
+    for name, profile in catalog.profiles.items():
         resolved = rendered(name, profile.get("runtimes", ["process"])[-1])
-        method = house.engines[profile["engine"]]["methods"][profile["speculation"]["method"]]
+        method = catalog.engines[profile["engine"]]["methods"][profile["speculation"]["method"]]
         assert method.get("value", profile["speculation"]["method"]) in resolved["method"]["settings"].values(), name
 
 

@@ -14,7 +14,7 @@ from drafthouse.addons.gateway_ready import request_status, trust_of
 from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.doctor.paths import ask_gateway_paths, ask_paths
 from drafthouse.operate.doctor.probe import ask_gateway
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.exposure import ANYBODY, NAMED, NOBODY, exposed, exposure_problems, open_paths, reach
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.fakes.in_thread import in_thread
@@ -24,7 +24,7 @@ from tests.unit.operate.checks.test_preflight import box
 
 pytestmark = pytest.mark.processes
 
-ENGINES = load_house(ROOT).engines
+ENGINES = load_catalog(ROOT).engines
 LAN: Any = {"allow_cidrs": ["192.168.1.0/24"]}
 VLLM, TRTLLM, LLAMACPP = "rtx6000-qwen-eagle3", "rtx6000-gptoss-trtllm-eagle3", "rtx4090-llama32-llamacpp-draft1b"
 

@@ -21,12 +21,12 @@ from drafthouse.bench.results import assemble, summary_lines
 from drafthouse.bench.spec_metrics import acceptance_from_log, difference, parse_counters
 from drafthouse.bench.sse import read_answer, split_events
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.translator import translate
 
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 EAGLE = "rtx6000-gptoss-sglang-eagle3"
 
 

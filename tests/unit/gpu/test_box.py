@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from drafthouse.core.places import ROOT
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from tests.gpu.box import TARGET_FOLDER, Box, choose, hardware_of
 from tests.gpu.lane import REAL, commands
 
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 ARTICLES = sorted({one["hardware"] for one in HOUSE.profiles.values() if one.get("article")})
 H100: Any = {
     "name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "driver": "580.95.05", "compute_capability": "9.0",

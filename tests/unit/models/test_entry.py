@@ -9,12 +9,12 @@ import pytest
 
 from drafthouse.models.entry import Facts, entry_id, made_entry
 from drafthouse.models.tensor_totals import TensorKind
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from tests.support.checkpoints import llama_like
 from tests.support.refusals import refuses
 
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 CONFIGS = ROOT / "tests" / "real_engines" / "model_configs"
 CONFIG_OF = {key: CONFIGS / f"{model['name'].rpartition('/')[2]}.json" for key, model in HOUSE.models.items()}
 KEYS = [key for key, path in CONFIG_OF.items() if path.is_file()]

@@ -10,11 +10,11 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.models.fits import drafts_for, engine_for, fitting, memory_of
 from drafthouse.models.new_profile import Wish, new_profile
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 KINDS = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
 
 
@@ -72,9 +72,9 @@ def test_what_was_published_comes_before_what_only_fits() -> None:
 
 def test_a_profile_in_whose_file_something_is_wrong_stops_nobody() -> None:
     broken: Any = {"target": "gpt-oss-120b", "speculation": ["ngram"], "expect": {}}
-    house = replace(HOUSE, profiles={**HOUSE.profiles, "bad": broken}, broken={"bad": []})
-    assert drafts_for(house, "gpt-oss-120b") == drafts_for(HOUSE, "gpt-oss-120b")
-    assert engine_for(house, HOUSE.models["gpt-oss-120b"])["name"] == "vLLM"
+    catalog = replace(HOUSE, profiles={**HOUSE.profiles, "bad": broken}, broken={"bad": []})
+    assert drafts_for(catalog, "gpt-oss-120b") == drafts_for(HOUSE, "gpt-oss-120b")
+    assert engine_for(catalog, HOUSE.models["gpt-oss-120b"])["name"] == "vLLM"
 
 
 def test_draft_models_share_the_vocabulary_and_are_smaller() -> None:
@@ -126,9 +126,9 @@ def test_a_wish_that_cannot_be_met_is_refused(wish: Wish, code: str) -> None:
 def test_a_new_profile_drafts_no_more_than_the_head_inside_can() -> None:
     target: Any = HOUSE.models["qwen36-27b-nvfp4"]
     short: Any = {**target, "context": 1000, "builtin_head": {**target["builtin_head"], "max_tokens": 2}}
-    house = replace(HOUSE, models={**HOUSE.models, "qwen36-27b-nvfp4": short})
+    catalog = replace(HOUSE, models={**HOUSE.models, "qwen36-27b-nvfp4": short})
     made = new_profile(
-        Wish("qwen36-27b-nvfp4", "rtx6000", "vllm", "mtp"), house, site_of_inventory("workstation"), KINDS
+        Wish("qwen36-27b-nvfp4", "rtx6000", "vllm", "mtp"), catalog, site_of_inventory("workstation"), KINDS
     )
     assert made.profile["speculation"]["num_speculative_tokens"] == 2
     assert made.profile["serve"]["max_model_len"] == 1000

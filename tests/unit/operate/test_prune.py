@@ -15,7 +15,7 @@ import pytest
 from drafthouse.cli import prune as cli_prune
 from drafthouse.core.errors import Problem
 from drafthouse.operate.prune import look, remove, used_by_profiles
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from tests.support.refusals import refuses
 
@@ -149,26 +149,26 @@ def test_last_used_is_the_newest_reading_or_writing(models: Path) -> None:
 
 
 def test_what_profiles_use() -> None:
-    house = load_house(ROOT)
-    used = used_by_profiles(house.profiles, house.models)
+    catalog = load_catalog(ROOT)
+    used = used_by_profiles(catalog.profiles, catalog.models)
     # The demo's target is made from a file that is fetched: both are needed.
     assert {"smollm2-135m/SmolLM2-135M-Instruct.F32.gguf", "smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf"} <= used
     assert {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"} <= used
-    fewer = used_by_profiles({"one": house.profiles["rtx6000-qwen-eagle3"]}, house.models)
+    fewer = used_by_profiles({"one": catalog.profiles["rtx6000-qwen-eagle3"]}, catalog.models)
     assert fewer == {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"}
     by_repository: Any = {"mine": {"target": "Qwen/Qwen3-32B", "speculation": {"method": "ngram"}}}
-    assert used_by_profiles(by_repository, house.models) == {"Qwen-Qwen3-32B"}
+    assert used_by_profiles(by_repository, catalog.models) == {"Qwen-Qwen3-32B"}
     # A head as the target stands for the model that it names.
     head: Any = {"mine": {"target": "qwen3-32b-eagle3", "speculation": {"method": "eagle3"}}}
-    assert used_by_profiles(head, house.models) == fewer
+    assert used_by_profiles(head, catalog.models) == fewer
     broken: Any = {"broken": {"target": "no-such", "speculation": 1}}
-    assert used_by_profiles(broken, house.models) == set()
+    assert used_by_profiles(broken, catalog.models) == set()
 
 
 def test_nothing_is_removed_while_an_entry_is_broken(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem("missing-key", "", "", "", "profiles/catalog/local/mine.yml")
-    house = replace(load_house(ROOT), broken_models={"mine": [problem], "org/mine": [problem]})
-    monkeypatch.setattr(cli_prune, "house_for", lambda inventory: house)
+    catalog = replace(load_catalog(ROOT), broken_models={"mine": [problem], "org/mine": [problem]})
+    monkeypatch.setattr(cli_prune, "catalog_for", lambda inventory: catalog)
     with refuses("missing-key"):
         cli_prune.main(["--models-dir", str(models), "--remove"])
 

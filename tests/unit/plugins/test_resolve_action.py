@@ -13,7 +13,7 @@ from ansible_collections.drafthouse.core.plugins.action import resolve as resolv
 from ansible_collections.drafthouse.core.plugins.action import suites as suites_action
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.profile_types import Site
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
@@ -48,7 +48,7 @@ def facts_of(profile: str, site: Site, **box: Any) -> dict[str, Any]:
     return facts
 
 
-@pytest.mark.parametrize("profile", sorted(load_house(ROOT).profiles))
+@pytest.mark.parametrize("profile", sorted(load_catalog(ROOT).profiles))
 def test_the_facts_of_every_profile_are_small(profile: str) -> None:
     resolvable = 0
     for inventory in INVENTORIES:
@@ -108,7 +108,7 @@ def test_the_prompts_are_the_file_that_its_hash_names(tmp_path: Path) -> None:
         read_suites(file, suites)
 
 
-@pytest.mark.parametrize("profile", sorted(load_house(ROOT).profiles))
+@pytest.mark.parametrize("profile", sorted(load_catalog(ROOT).profiles))
 def test_the_prompts_are_asked_as_their_suites_say(profile: str, tmp_path: Path) -> None:
     """As text, which has an order: of kinds, and in a JSON schema or a tool, where the model sees it."""
     suites = resolved_profile(profile, site_of_inventory("workstation"))["suites"]

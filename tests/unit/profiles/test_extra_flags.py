@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 SUITES = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
 VLLM, LLAMA, TRTLLM = "rtx6000-qwen-eagle3", "cpu-smollm2-ngram", "rtx6000-gptoss-trtllm-eagle3"
 

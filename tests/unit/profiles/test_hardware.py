@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.profiles.catalog import load_gpus, load_house
+from drafthouse.profiles.catalog import load_catalog, load_gpus
 from drafthouse.profiles.memory_fit import MIB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
@@ -46,7 +46,7 @@ def test_block_wise_fp8_runs_without_deepgemm_on_consumer_blackwell(hardware: st
 
 def test_of_memory_that_is_shared_the_system_keeps_its_part() -> None:
     fit = resolved(SPARK, {})["arms"]["speculative"]["fit"]
-    spark = load_house(ROOT).hardware["dgx-spark"]
+    spark = load_catalog(ROOT).hardware["dgx-spark"]
     assert fit["memory"] == spark["memory_mib"] * MIB  # as CUDA counts it, and so the engine's share of it
     assert fit["reserved"] == int(0.7 * fit["memory"])
     problem = refusal(SPARK, {"serve": {"gpu_memory_utilization": 0.95}})
@@ -76,6 +76,6 @@ def test_a_gpu_of_amd_is_refused_by_every_engine() -> None:
 
 def test_every_nvidia_gpu_of_the_catalogue_is_known_to_the_driver_role() -> None:
     cards = {card["name"] for card in load_gpus(ROOT)["cards"].values()}
-    for key, hardware in load_house(ROOT).hardware.items():
+    for key, hardware in load_catalog(ROOT).hardware.items():
         names = [name.removeprefix("NVIDIA ") for name in hardware.get("gpu_names", [])]
         assert hardware["kind"] != "gpu" or any(name in card for name in names for card in cards), key

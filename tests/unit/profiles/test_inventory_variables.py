@@ -29,14 +29,14 @@ all:
 def _inventory(folder: Path, variables: str = "", hosts: str = HOSTS) -> str:
     (folder / "group_vars" / "all").mkdir(parents=True)
     (folder / "hosts.yml").write_text(hosts)
-    (folder / "group_vars" / "all" / "site.yml").write_text(f"---\ndrafthouse_home: /srv/house\n{variables}")
+    (folder / "group_vars" / "all" / "site.yml").write_text(f"---\ndrafthouse_home: /srv/catalog\n{variables}")
     return str(folder)
 
 
 def test_variables_of_a_host_and_of_its_groups_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory = _inventory(tmp_path / "mine", "drafthouse_overrides: {title: mine}\n")
     site, overrides = site_on(inventory)
-    assert (site["port"], site["home"], site["models_dir"]) == (9001, "/srv/house", "/srv/house/models")
+    assert (site["port"], site["home"], site["models_dir"]) == (9001, "/srv/catalog", "/srv/catalog/models")
     assert overrides == {"title": "mine"}
     assert "of 2 hosts this is one" in capsys.readouterr().err
     assert site_on(inventory, NEW)[0]["port"] == 8000
@@ -134,7 +134,7 @@ weights_max_workers: 3
 drafthouse_weights_stall_s: 7
 """
     hosts = f"all: {{hosts: {{box: {local}}}}}"
-    inventory = _inventory(tmp_path / "mine", variables.replace("/srv/house", str(tmp_path)), hosts)
+    inventory = _inventory(tmp_path / "mine", variables.replace("/srv/catalog", str(tmp_path)), hosts)
     book = tmp_path / "show.yml"
     show = "{{ firewall_state }} {{ container_engine }} {{ weights_max_workers }} {{ weights_stall_s }}"
     tasks = [{"drafthouse.core.resolve": None}, {"ansible.builtin.debug": {"msg": show}}]

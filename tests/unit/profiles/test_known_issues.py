@@ -14,7 +14,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.operate.checks.finding import FAIL
 from drafthouse.operate.checks.known_issues import not_run_into
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.known_issues import REFUSED, Setup, check_issues, issue_changes, matches
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.started import settings_of
@@ -26,8 +26,8 @@ GGUF = {"format": "gguf", "file": "m.gguf"}
 
 
 @functools.cache
-def house() -> Any:
-    return load_house(ROOT)
+def catalog() -> Any:
+    return load_catalog(ROOT)
 
 
 @dataclass(frozen=True)
@@ -200,12 +200,12 @@ WHOLE = [name for name, (case, _) in CASES.items() if case.engine in table("engi
 
 def model_of(name: str, traits: tuple[str, ...], **more: Any) -> Any:
     """A small model of the catalogue under another name."""
-    entry = {**house().models["llama32-1b"], "name": name, "traits": list(traits), "context": 300_000}
+    entry = {**catalog().models["llama32-1b"], "name": name, "traits": list(traits), "context": 300_000}
     return {**entry, "source": {"hub": {"repo": name, "revision": "0" * 40}}, **more}
 
 
 def hardware_of(case: Case) -> Any:
-    return {"id": "a-card", **house().hardware["rtx6000"], **case.hardware}
+    return {"id": "a-card", **catalog().hardware["rtx6000"], **case.hardware}
 
 
 def setup_of(case: Case) -> Setup:
@@ -224,7 +224,7 @@ def setup_of(case: Case) -> Setup:
 
 
 def test_every_row_has_its_two_plans() -> None:
-    assert set(CASES) == set(house().issues)
+    assert set(CASES) == set(catalog().issues)
     assert len(CASES) == 62
     assert len(WHOLE) >= 17
 
@@ -232,8 +232,8 @@ def test_every_row_has_its_two_plans() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_row_matches_its_plan_and_not_the_neighbour(name: str) -> None:
     case, beside = CASES[name]
-    assert matches(house().issues[name], setup_of(case))
-    assert not matches(house().issues[name], setup_of(replace(case, **beside)))
+    assert matches(catalog().issues[name], setup_of(case))
+    assert not matches(catalog().issues[name], setup_of(replace(case, **beside)))
 
 
 # --- whole profiles ---------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_row_matches_its_plan_and_not_the_neighbour(name: str) -> None:
 
 def resolved_of(case: Case, **more: Any) -> Any:
     """Resolve the profile of a case; methods and options that the catalogue does not have yet are added to it."""
-    changed = copy.deepcopy(house())
+    changed = copy.deepcopy(catalog())
     engine, serve, options = changed.engines[case.engine], {}, {}
     engine["methods"].setdefault(case.method, new_method(engine, case))
     method = engine["methods"][case.method]
@@ -332,7 +332,7 @@ def test_preflight_refuses_wrong_answers_and_crashes_unless_they_are_accepted_by
     assert refusals(resolved_of(case, accept_known_issues={WRONG: "its gate is green"})) == []
 
 
-@pytest.mark.parametrize("name", [name for name in WHOLE if house().issues[name]["effect"] not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in WHOLE if catalog().issues[name]["effect"] not in REFUSED])
 def test_preflight_lets_other_effects_run(name: str) -> None:
     assert name not in refusals(resolved_of(CASES[name][0]))
 
@@ -369,9 +369,9 @@ def test_the_plan_says_what_it_is_what_to_do_and_why_it_is_accepted() -> None:
         assert part in shown
 
 
-@pytest.mark.parametrize("name", house().profiles)
+@pytest.mark.parametrize("name", catalog().profiles)
 def test_no_profile_of_ours_is_refused(name: str) -> None:
-    hardware = house().hardware[house().profiles[name]["hardware"]]
+    hardware = catalog().hardware[catalog().profiles[name]["hardware"]]
     assert refusals(resolved_profile(name, site_of_inventory(hardware["inventory"]))) == []
 
 
@@ -390,8 +390,8 @@ TO_COME = {"engines": ["ik_llama"], "methods": []}
 
 def test_what_is_to_come_is_not_there_yet() -> None:
     to_come = table("known-issues")["to_come"]
-    assert not set(to_come["engines"]) & set(house().engines)
-    assert not set(to_come["methods"]) & {method for one in house().engines.values() for method in one["methods"]}
+    assert not set(to_come["engines"]) & set(catalog().engines)
+    assert not set(to_come["methods"]) & {method for one in catalog().engines.values() for method in one["methods"]}
 
 
 # --- the file ---------------------------------------------------------------------------------------------
@@ -410,20 +410,20 @@ def test_what_is_to_come_is_not_there_yet() -> None:
     ],
 )
 def test_a_row_that_nothing_could_match_is_refused(change: Any, place: str) -> None:
-    file: Any = {"to_come": TO_COME, "issues": {"a-row": {**house().issues[WRONG], **change}}}
-    (problem,) = check_issues(file, house().engines).problems
+    file: Any = {"to_come": TO_COME, "issues": {"a-row": {**catalog().issues[WRONG], **change}}}
+    (problem,) = check_issues(file, catalog().engines).problems
     assert problem.where.endswith(f"issues.a-row.{place}")
 
 
 def test_a_row_of_an_engine_to_come_may_name_what_it_will_have() -> None:
-    row = {**house().issues[WRONG], "engine": "ik_llama", "until": "0.5.18", "when": {"methods": ["NEXTN"]}}
+    row = {**catalog().issues[WRONG], "engine": "ik_llama", "until": "0.5.18", "when": {"methods": ["NEXTN"]}}
     file: Any = {"to_come": TO_COME, "issues": {"a-row": row}}
-    assert check_issues(file, house().engines).problems == []
+    assert check_issues(file, catalog().engines).problems == []
 
 
 def test_an_uncertain_row_says_so_wherever_it_is_told() -> None:
     resolved: Any = {**resolved_of(CASES[WRONG][0]), "suites": SUITES}
-    assert f"not certain: {house().issues[WRONG]['uncertain']}" in plan_text(resolved)
+    assert f"not certain: {catalog().issues[WRONG]['uncertain']}" in plan_text(resolved)
 
 
 PROMPT: Any = {"id": "a", "messages": [{"role": "user", "content": "Pour."}]}

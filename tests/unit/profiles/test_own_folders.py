@@ -15,13 +15,13 @@ import yaml
 
 from drafthouse.cli.profile_arguments import inventory_of
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house, profile_files
+from drafthouse.profiles.catalog import load_catalog, profile_files
 from drafthouse.profiles.own_folders import PROFILES_VARIABLE, profile_folders
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import (
     ROOT,
+    catalog_for,
     folders_by_inventory,
-    house_for,
     load_suites,
     resolved_profile,
     site_from,
@@ -68,7 +68,7 @@ def _write(path: Path, data: object) -> None:
 
 
 def _clone(folder: Path) -> Path:
-    """A clone with nothing but what `load_house` and inventories need."""
+    """A clone with nothing but what `load_catalog` and inventories need."""
     shutil.copytree(ROOT / "profiles", folder / "profiles", ignore=shutil.ignore_patterns("local"))
     shutil.copytree(ROOT / "inventory" / "local", folder / "inventory" / "local")
     return folder
@@ -138,7 +138,7 @@ def test_a_profile_and_its_entries_resolve_as_shipped_ones_do(named: Path) -> No
     assert resolved["arms"]["speculative"]["files"]
     assert not [line for line in resolved["warnings"] if line.startswith("profile:")]
     # As an engine that is like another, it has the other's flags.
-    assert load_house(ROOT).flags["team-llama"] == load_house(ROOT).flags["llamacpp"]
+    assert load_catalog(ROOT).flags["team-llama"] == load_catalog(ROOT).flags["llamacpp"]
 
 
 def test_a_profile_in_place_of_a_shipped_one_is_said_in_the_plan(named: Path) -> None:
@@ -154,8 +154,8 @@ def test_of_several_the_last_folder_wins(named: Path, tmp_path: Path, monkeypatc
     nearer.mkdir()
     _write(nearer / "mine.yml", {**_shipped(), "title": "nearer"})
     monkeypatch.setenv(PROFILES_VARIABLE, f"{named}{os.pathsep}{nearer}")
-    assert load_house(ROOT).profiles["mine"]["title"] == "nearer"
-    assert load_house(ROOT, [str(named)]).profiles["mine"]["title"] == "nearer"  # named twice: its first place counts
+    assert load_catalog(ROOT).profiles["mine"]["title"] == "nearer"
+    assert load_catalog(ROOT, [str(named)]).profiles["mine"]["title"] == "nearer"  # named twice: its first place counts
     site = {**site_of_inventory("local"), "profiles_dir": [str(tmp_path / "last")]}
     shutil.copytree(named, tmp_path / "last")
     shutil.rmtree(tmp_path / "last" / "catalog")
@@ -210,19 +210,19 @@ def test_a_broken_file_stops_only_the_profiles_that_name_it(named: Path, file: s
 )
 def test_an_entry_with_a_name_of_the_catalogue_is_refused(named: Path, file: str, data: object, key: str) -> None:
     _write(named / file, data)
-    house = load_house(ROOT)
-    assert f"'{key}', which is already in the catalogue" in house.broken_entries()[0].found
+    catalog = load_catalog(ROOT)
+    assert f"'{key}', which is already in the catalogue" in catalog.broken_entries()[0].found
     with refuses("duplicate-name"):
-        resolve(house, "rtx6000-qwen-eagle3", site_of_inventory("workstation"), KINDS)
+        resolve(catalog, "rtx6000-qwen-eagle3", site_of_inventory("workstation"), KINDS)
 
 
 def test_of_another_clone_its_profiles_are_read_and_not_its_catalogue(named: Path, tmp_path: Path) -> None:
     other = _clone(tmp_path / "other") / "profiles"
     _write(other / "theirs.yml", {**_shipped(), "title": "theirs"})
-    house = load_house(ROOT, [str(other)])
-    assert house.broken_entries() == []
-    assert house.profiles["theirs"]["title"] == "theirs"
-    assert {"mine", "rtx6000-qwen-eagle3"} <= set(house.profiles)
+    catalog = load_catalog(ROOT, [str(other)])
+    assert catalog.broken_entries() == []
+    assert catalog.profiles["theirs"]["title"] == "theirs"
+    assert {"mine", "rtx6000-qwen-eagle3"} <= set(catalog.profiles)
 
 
 @pytest.mark.parametrize("path", sorted(OWN_PROFILES.glob("*.yml")), ids=lambda path: path.stem)
@@ -263,7 +263,9 @@ def test_a_verb_knows_it(named: Path, words: tuple[str, ...], says: str) -> None
 
 
 def test_an_export_knows_what_an_inventory_names(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafthouse.cli.profile_arguments.house_for", lambda inventory: load_house(ROOT, [str(own)]))
+    monkeypatch.setattr(
+        "drafthouse.cli.profile_arguments.catalog_for", lambda inventory: load_catalog(ROOT, [str(own)])
+    )
     monkeypatch.setattr("drafthouse.cli.export.every_own_folder", lambda: [str(own)])
     assert "no image of the team's llama.cpp" in called("export", "mine", "--to", "compose").stderr
 
@@ -301,10 +303,10 @@ def test_an_inventory_names_folders_for_its_commands(own: Path, tmp_path: Path) 
     clone = _clone(tmp_path / "clone")
     _of_inventory(clone, "team", f"drafthouse_profiles_dir: {own}")
     assert folders_by_inventory(clone) == {"team": [str(own)]}
-    assert "mine" in house_for("team", clone).profiles
-    assert "mine" in house_for(None, clone).profiles
-    assert "mine" not in house_for("local", clone).profiles
-    assert load_house(clone, site_of_inventory("team", clone)["profiles_dir"]).profiles["mine"]["title"] == "mine"
+    assert "mine" in catalog_for("team", clone).profiles
+    assert "mine" in catalog_for(None, clone).profiles
+    assert "mine" not in catalog_for("local", clone).profiles
+    assert load_catalog(clone, site_of_inventory("team", clone)["profiles_dir"]).profiles["mine"]["title"] == "mine"
 
 
 def test_a_profile_of_an_inventorys_folder_is_for_that_inventory(
@@ -313,9 +315,9 @@ def test_a_profile_of_an_inventorys_folder_is_for_that_inventory(
     clone = _clone(tmp_path / "clone")
     _of_inventory(clone, "team", f"drafthouse_profiles_dir: [{own}]")
     replaced: list[tuple[str, Callable[..., object]]] = [
-        ("load_house", lambda root: load_house(clone)),
+        ("load_catalog", lambda root: load_catalog(clone)),
         ("folders_by_inventory", lambda: folders_by_inventory(clone)),
-        ("house_for", lambda name=None: house_for(name, clone)),
+        ("catalog_for", lambda name=None: catalog_for(name, clone)),
     ]
     for name, instead in replaced:
         monkeypatch.setattr(f"drafthouse.cli.profile_arguments.{name}", instead)

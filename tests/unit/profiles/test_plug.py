@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 SUITES = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
 EAGLE, LLAMA = "rtx6000-qwen-eagle3", "cpu-smollm2-draft"
 
 
 def resolved(name: str, change: Any, overrides: Any = None, runtime: str = "process", **more: Any) -> Any:
-    """Resolve a profile whose engine's entry was changed by ``change``; ``more`` replaces tables of the house."""
+    """Resolve a profile whose engine's entry was changed by ``change``; ``more`` replaces tables of the catalog."""
     engine = HOUSE.profiles[name]["engine"]
-    house = replace(HOUSE, engines={**HOUSE.engines, engine: {**HOUSE.engines[engine], **change}}, **more)
+    catalog = replace(HOUSE, engines={**HOUSE.engines, engine: {**HOUSE.engines[engine], **change}}, **more)
     site: Any = {**site_of_inventory(HOUSE.hardware[HOUSE.profiles[name]["hardware"]]["inventory"]), "runtime": runtime}
-    return resolve(house, name, site, SUITES, overrides)
+    return resolve(catalog, name, site, SUITES, overrides)
 
 
 def entry(name: str) -> Any:

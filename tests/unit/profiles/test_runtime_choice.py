@@ -9,7 +9,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from tests.support.refusals import refuses
@@ -66,14 +66,14 @@ def test_a_rented_box_is_made_from_an_image_that_can_be_fetched() -> None:
 
 
 def test_a_target_may_bring_the_image_that_serves_it() -> None:
-    house: Any = copy.deepcopy(load_house(ROOT))
+    catalog: Any = copy.deepcopy(load_catalog(ROOT))
     image = f"vllm/vllm-openai:qwen38-flash-next@sha256:{'5' * 64}"
-    house.models["qwen3-32b"]["images"] = {"vllm": image}
-    house.profiles["rtx6000-qwen-eagle3"]["runtimes"] = ["docker"]
+    catalog.models["qwen3-32b"]["images"] = {"vllm": image}
+    catalog.profiles["rtx6000-qwen-eagle3"]["runtimes"] = ["docker"]
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
     site: Any = site_of_inventory("workstation")
-    found: Any = resolve(house, "rtx6000-qwen-eagle3", dict(site), kinds)
+    found: Any = resolve(catalog, "rtx6000-qwen-eagle3", dict(site), kinds)
     assert {arm["container"]["image"] for arm in found["arms"].values()} == {image}
     assert found["rental"]["image"] == image
     with refuses("runtime-unavailable", match="docker"):
-        resolve(house, "rtx6000-qwen-eagle3", {**site, "runtime": "process", "runtime_asked": True}, kinds)
+        resolve(catalog, "rtx6000-qwen-eagle3", {**site, "runtime": "process", "runtime_asked": True}, kinds)

@@ -12,7 +12,7 @@ import pytest
 
 from drafthouse.cli import upgrade as script_of_upgrade
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.upgrade_diff import (
     NEW,
     NOTHING,
@@ -39,8 +39,8 @@ LLAMA_OLD, LLAMA_NEW = "2026.4.8929", "2026.10.11549"
 
 
 @pytest.fixture(scope="module")
-def house() -> Any:
-    return load_house(ROOT)
+def catalog() -> Any:
+    return load_catalog(ROOT)
 
 
 def by_name(changes: list[Change]) -> dict[str, Change]:
@@ -50,9 +50,9 @@ def by_name(changes: list[Change]) -> dict[str, Change]:
 # --- by the catalogue ---------------------------------------------------------------------------
 
 
-def test_a_word_that_was_renamed(house: Any) -> None:
+def test_a_word_that_was_renamed(catalog: Any) -> None:
     found = by_name(
-        catalogue_changes(house.engines["llamacpp"], house.profiles["cpu-smollm2-ngram"], LLAMA_OLD, LLAMA_NEW)
+        catalogue_changes(catalog.engines["llamacpp"], catalog.profiles["cpu-smollm2-ngram"], LLAMA_OLD, LLAMA_NEW)
     )
     length = found["ngram-simple: num_speculative_tokens"]
     assert (length.old, length.new) == ("--spec-ngram-size-m", "--spec-ngram-simple-size-m")
@@ -63,31 +63,35 @@ def test_a_word_that_was_renamed(house: Any) -> None:
     assert found["draft-simple: method"].old == NOTHING
 
 
-def test_what_the_profile_uses_comes_first(house: Any) -> None:
-    changes = catalogue_changes(house.engines["llamacpp"], house.profiles["cpu-smollm2-ngram"], LLAMA_OLD, LLAMA_NEW)
+def test_what_the_profile_uses_comes_first(catalog: Any) -> None:
+    changes = catalogue_changes(
+        catalog.engines["llamacpp"], catalog.profiles["cpu-smollm2-ngram"], LLAMA_OLD, LLAMA_NEW
+    )
     used = [change.used for change in changes]
     assert used == sorted(used, reverse=True)
     assert any(used)
 
 
-def test_what_goes_has_its_reason(house: Any) -> None:
+def test_what_goes_has_its_reason(catalog: Any) -> None:
     found = by_name(
-        catalogue_changes(house.engines["vllm"], house.profiles["rtx6000-llama31-medusa"], "0.32.0", "0.33.0")
+        catalogue_changes(catalog.engines["vllm"], catalog.profiles["rtx6000-llama31-medusa"], "0.32.0", "0.33.0")
     )
     gone = found["method medusa"]
     assert (gone.old, gone.new, gone.used, gone.why) == ("medusa", NOTHING, True, "removed in 0.33.0")
 
 
-def test_what_comes(house: Any) -> None:
-    found = by_name(catalogue_changes(house.engines["vllm"], house.profiles["rtx6000-qwen-eagle3"], "0.10.0", "0.32.0"))
+def test_what_comes(catalog: Any) -> None:
+    found = by_name(
+        catalogue_changes(catalog.engines["vllm"], catalog.profiles["rtx6000-qwen-eagle3"], "0.10.0", "0.32.0")
+    )
     assert (found["method suffix"].old, found["method suffix"].new) == (NOTHING, "suffix")
     assert (found["moe_backend"].old, found["moe_backend"].new) == (NOTHING, "--moe-backend")
     # A separate draft was refused in between.
     assert found["method draft_model"].old == NOTHING
 
 
-def test_neighbours_that_differ_in_nothing(house: Any) -> None:
-    assert catalogue_changes(house.engines["vllm"], house.profiles["rtx6000-qwen-eagle3"], "0.31.0", "0.32.0") == []
+def test_neighbours_that_differ_in_nothing(catalog: Any) -> None:
+    assert catalogue_changes(catalog.engines["vllm"], catalog.profiles["rtx6000-qwen-eagle3"], "0.31.0", "0.32.0") == []
 
 
 # --- as rendered --------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ def test_only_the_version_where_nothing_else_changes() -> None:
     assert set(found) == {"version", "image", "packages"}
 
 
-def test_keys_of_a_json_flag_and_what_both_arms_have(house: Any) -> None:
+def test_keys_of_a_json_flag_and_what_both_arms_have(catalog: Any) -> None:
     site = site_of_inventory("workstation")
     old = resolved_profile("rtx6000-qwen-eagle3", site)
     more = {"speculation": {"num_speculative_tokens": 5}, "serve": {"max_model_len": 8192}}
@@ -131,8 +135,10 @@ def test_keys_of_yaml() -> None:
     assert [change.what for change in changes if "speculative_config." in change.what]
 
 
-def test_the_tables_mark_what_is_in_use(house: Any) -> None:
-    changes = catalogue_changes(house.engines["llamacpp"], house.profiles["cpu-smollm2-ngram"], LLAMA_OLD, LLAMA_NEW)
+def test_the_tables_mark_what_is_in_use(catalog: Any) -> None:
+    changes = catalogue_changes(
+        catalog.engines["llamacpp"], catalog.profiles["cpu-smollm2-ngram"], LLAMA_OLD, LLAMA_NEW
+    )
     text = changes_text("llama.cpp server", LLAMA_OLD, LLAMA_NEW, [], changes)
     assert "nothing but the version" in text
     assert "* ngram-simple: num_speculative_tokens" in text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from tests.support.refusals import refuses
@@ -17,84 +17,84 @@ PROFILE, TARGET, HEAD, DRAFT = "rtx6000-qwen-eagle3", "qwen3-32b", "qwen3-32b-ea
 
 
 @pytest.fixture
-def house() -> House:
+def catalog() -> Catalog:
     """The catalogue, whose Qwen3-32B has a head of every kind."""
-    found = copy.deepcopy(load_house(ROOT))
+    found = copy.deepcopy(load_catalog(ROOT))
     for kind in ("peagle", "dflash", "dspark"):
         found.models[kind] = {**found.models[HEAD], "head_method": kind, "folder": kind}
     found.profiles[PROFILE]["serve"]["max_model_len"] = 8192  # with room for a draft model
     return found
 
 
-def speculation(house: House, method: str, draft: str | None, version: str = "0.32.0", **options: Any) -> Any:
+def speculation(catalog: Catalog, method: str, draft: str | None, version: str = "0.32.0", **options: Any) -> Any:
     """Resolve the profile with another speculation; return it as vLLM gets it."""
-    found = resolved(house, method, draft, version, **options)
+    found = resolved(catalog, method, draft, version, **options)
     (flag, words) = found["arms"]["speculative"]["speculation_flags"][0]
     assert flag == "--speculative-config"
     return json.loads(words)
 
 
-def resolved(house: House, method: str, draft: str | None, version: str = "0.32.0", **options: Any) -> Any:
-    house.profiles[PROFILE]["engine_version"] = version
-    house.profiles[PROFILE]["speculation"] = {"method": method, "num_speculative_tokens": 3, "options": options}
+def resolved(catalog: Catalog, method: str, draft: str | None, version: str = "0.32.0", **options: Any) -> Any:
+    catalog.profiles[PROFILE]["engine_version"] = version
+    catalog.profiles[PROFILE]["speculation"] = {"method": method, "num_speculative_tokens": 3, "options": options}
     if draft:
-        house.profiles[PROFILE]["speculation"]["draft"] = draft
+        catalog.profiles[PROFILE]["speculation"]["draft"] = draft
     else:
         head: Any = {"kind": method, "layers": 1, "tensors": ["mtp.*"]}
-        house.models[TARGET]["builtin_head"] = head
+        catalog.models[TARGET]["builtin_head"] = head
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    return resolve(house, PROFILE, dict(site_of_inventory("workstation")), kinds)
+    return resolve(catalog, PROFILE, dict(site_of_inventory("workstation")), kinds)
 
 
 @pytest.mark.parametrize("method", ["mtp", "dspark"])
-def test_a_head_inside_is_named_by_the_method_alone(house: House, method: str) -> None:
-    assert speculation(house, method, None) == {"method": method, "num_speculative_tokens": 3}
+def test_a_head_inside_is_named_by_the_method_alone(catalog: Catalog, method: str) -> None:
+    assert speculation(catalog, method, None) == {"method": method, "num_speculative_tokens": 3}
 
 
 @pytest.mark.parametrize("method", ["dflash", "dspark"])
-def test_a_head_of_its_own(house: House, method: str) -> None:
-    said = speculation(house, method, method)
+def test_a_head_of_its_own(catalog: Catalog, method: str) -> None:
+    said = speculation(catalog, method, method)
     assert said.pop("model").endswith(f"/{method}")
     assert said == {"method": method, "num_speculative_tokens": 3}
 
 
-def test_a_parallel_head_gets_parallel_drafting_and_others_do_not(house: House) -> None:
-    said = speculation(house, "peagle", "peagle")
+def test_a_parallel_head_gets_parallel_drafting_and_others_do_not(catalog: Catalog) -> None:
+    said = speculation(catalog, "peagle", "peagle")
     assert (said["method"], said["parallel_drafting"]) == ("eagle3", True)
-    assert "parallel_drafting" not in speculation(house, "eagle3", HEAD)
+    assert "parallel_drafting" not in speculation(catalog, "eagle3", HEAD)
     with refuses("draft-of-another-method", match="set method: peagle"):
-        speculation(house, "eagle3", "peagle")
+        speculation(catalog, "eagle3", "peagle")
     with refuses("draft-of-another-method", match="set method: eagle3"):
-        speculation(house, "peagle", HEAD)
+        speculation(catalog, "peagle", HEAD)
     with refuses("unknown-key", match="parallel_drafting"):
-        speculation(house, "eagle3", HEAD, parallel_drafting=True)
+        speculation(catalog, "eagle3", HEAD, parallel_drafting=True)
 
 
-def test_a_parallel_draft_model_gets_parallel_drafting(house: House) -> None:
+def test_a_parallel_draft_model_gets_parallel_drafting(catalog: Catalog) -> None:
     with refuses("draft-of-another-method", match="trained for 'pard'"):
-        speculation(house, "pard", DRAFT)
+        speculation(catalog, "pard", DRAFT)
     with refuses("draft-missing", match="the catalogue has none for"):
-        speculation(house, "pard", None)
+        speculation(catalog, "pard", None)
     with refuses("draft-missing", match="add one of: .*qwen3-8b"):
-        speculation(house, "draft_model", None)
-    house.models[DRAFT]["head_method"] = "pard"
-    said = speculation(house, "pard", DRAFT)
+        speculation(catalog, "draft_model", None)
+    catalog.models[DRAFT]["head_method"] = "pard"
+    said = speculation(catalog, "pard", DRAFT)
     assert (said["method"], said["parallel_drafting"]) == ("draft_model", True)
     assert "Qwen3-8B" in said["model"]
 
 
 @pytest.mark.parametrize(("version", "asked"), [("0.32.0", True), ("0.28.0", False)])
-def test_the_speculative_arm_counts_the_drafts_of_each_answer(house: House, version: str, asked: bool) -> None:
-    arms, flag = resolved(house, "eagle3", HEAD, version)["arms"], ["--per-request-spec-decode-metrics", "summary"]
+def test_the_speculative_arm_counts_the_drafts_of_each_answer(catalog: Catalog, version: str, asked: bool) -> None:
+    arms, flag = resolved(catalog, "eagle3", HEAD, version)["arms"], ["--per-request-spec-decode-metrics", "summary"]
     assert (flag in arms["speculative"]["speculation_flags"]) == asked
     # Without speculation vLLM refuses it.
     assert flag[0] not in str(arms["baseline"])
 
 
 @pytest.mark.parametrize(("method", "draft"), [("peagle", "peagle"), ("pard", DRAFT), ("suffix", None)])
-def test_both_arms_run_on_the_runner_that_has_the_method(house: House, method: str, draft: str | None) -> None:
-    house.models[DRAFT]["head_method"] = "pard"
-    arms = resolved(house, method, draft)["arms"]
+def test_both_arms_run_on_the_runner_that_has_the_method(catalog: Catalog, method: str, draft: str | None) -> None:
+    catalog.models[DRAFT]["head_method"] = "pard"
+    arms = resolved(catalog, method, draft)["arms"]
     assert {arm["environment"]["VLLM_USE_V2_MODEL_RUNNER"] for arm in arms.values()} == {"0"}
 
 
@@ -109,12 +109,12 @@ def test_both_arms_run_on_the_runner_that_has_the_method(house: House, method: s
         ("ngram_gpu", "0.18.0", "0.17.1"),
     ],
 )
-def test_the_first_version_with_a_method(house: House, method: str, first: str, before: str) -> None:
-    house.models[DRAFT]["head_method"] = "pard"
+def test_the_first_version_with_a_method(catalog: Catalog, method: str, first: str, before: str) -> None:
+    catalog.models[DRAFT]["head_method"] = "pard"
     draft = {"mtp": None, "ngram_gpu": None, "pard": DRAFT}.get(method, method)
-    assert speculation(house, method, draft, first)
+    assert speculation(catalog, method, draft, first)
     with refuses("option-not-in-version", match=f"since {first}"):
-        speculation(house, method, draft, before)
+        speculation(catalog, method, draft, before)
 
 
 @pytest.mark.parametrize(
@@ -129,22 +129,22 @@ def test_the_first_version_with_a_method(house: House, method: str, first: str, 
     ],
 )
 def test_the_first_version_with_an_option_of_a_draft(
-    house: House, option: str, value: str, first: str, before: str
+    catalog: Catalog, option: str, value: str, first: str, before: str
 ) -> None:
     given: Any = {option: value}
-    assert speculation(house, "eagle3", HEAD, first, **given)[option] == value
+    assert speculation(catalog, "eagle3", HEAD, first, **given)[option] == value
     with refuses("option-not-in-version"):
-        speculation(house, "eagle3", HEAD, before, **given)
+        speculation(catalog, "eagle3", HEAD, before, **given)
 
 
-def test_options_that_every_version_has(house: House) -> None:
-    said = speculation(house, "eagle3", HEAD, "0.10.2", quantization="fp8", max_model_len=4096)
+def test_options_that_every_version_has(catalog: Catalog) -> None:
+    said = speculation(catalog, "eagle3", HEAD, "0.10.2", quantization="fp8", max_model_len=4096)
     assert (said["quantization"], said["max_model_len"]) == ("fp8", 4096)
 
 
-def test_one_version_has_another_word_for_sampled_drafts(house: House) -> None:
+def test_one_version_has_another_word_for_sampled_drafts(catalog: Catalog) -> None:
     for version, word in (("0.21.0", "gumbel"), ("0.22.0", "probabilistic")):
-        said = speculation(house, "eagle3", HEAD, version, draft_sample_method="probabilistic")
+        said = speculation(catalog, "eagle3", HEAD, version, draft_sample_method="probabilistic")
         assert said["draft_sample_method"] == word
 
 
@@ -160,17 +160,17 @@ def test_one_version_has_another_word_for_sampled_drafts(house: House) -> None:
         ("enable_adaptive_verification", True, "unknown-key"),
     ],
 )
-def test_what_a_draft_may_not_be_told(house: House, option: str, value: object, code: str) -> None:
+def test_what_a_draft_may_not_be_told(catalog: Catalog, option: str, value: object, code: str) -> None:
     given: Any = {option: value}
     with refuses(code):
-        speculation(house, "eagle3", HEAD, **given)
+        speculation(catalog, "eagle3", HEAD, **given)
 
 
-def test_a_pipeline_is_refused_beside_any_method(house: House) -> None:
-    house.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 1
-    assert speculation(house, "eagle3", HEAD)
-    house.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 2
+def test_a_pipeline_is_refused_beside_any_method(catalog: Catalog) -> None:
+    catalog.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 1
+    assert speculation(catalog, "eagle3", HEAD)
+    catalog.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 2
     with refuses("method-needs-option", match="1 with speculation"):
-        speculation(house, "eagle3", HEAD)
+        speculation(catalog, "eagle3", HEAD)
     with refuses("method-needs-option", match="serve.pipeline_parallel_size"):
-        speculation(house, "mtp", None)
+        speculation(catalog, "mtp", None)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.formats import MESSAGES, read_prompts
 from drafthouse.prompts.loader import load_suite
@@ -248,7 +248,7 @@ def test_the_articles_suite_that_ships() -> None:
 
 def test_the_published_suite_has_the_data_sets_of_the_published_figures_and_their_licences() -> None:
     suite = load_suite("published", BENCHMARKS)
-    datasets = {name for row in load_house(ROOT).published["figures"] for name in row.get("lengths", {})}
+    datasets = {name for row in load_catalog(ROOT).published["figures"] for name in row.get("lengths", {})}
     assert set(suite["kinds"]) <= datasets
     assert all(8 <= len(kind["prompts"]) <= 10 for kind in suite["kinds"].values())
     licences = (BENCHMARKS / "published-licenses.md").read_text("utf-8")

@@ -11,7 +11,7 @@ import pytest
 from drafthouse.cli.evidence import folder_name, of_report
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.places import ROOT
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolved_types import Fit
 from drafthouse.report.evidence import (
     LANE,
@@ -32,7 +32,7 @@ PROFILE = "rtx6000-qwen-eagle3"
 CARD = "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"
 UUID = "GPU-6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 HELD = 80 << 30
-HOUSE = load_house(ROOT)
+HOUSE = load_catalog(ROOT)
 
 
 def measured_on_a_gpu(held: int = HELD, version: str = "0.32.0") -> Any:

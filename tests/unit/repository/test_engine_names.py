@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drafthouse.engines.registry import DIALECTS, ENGINES
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 
 # A client that was published under its engine's name, and a chart that starts this one engine.
@@ -75,4 +75,4 @@ def test_each_file_of_the_folder_is_in_the_registry() -> None:
 
 
 def test_the_catalogue_and_the_registry_know_the_same() -> None:
-    assert set(load_house(ROOT).engines) == {one.name for one in ENGINES}
+    assert set(load_catalog(ROOT).engines) == {one.name for one in ENGINES}

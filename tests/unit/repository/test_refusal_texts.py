@@ -25,7 +25,7 @@ from drafthouse.host.port_holder import port_taken
 from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.failure_summary import gate_problems
 from drafthouse.operate.tunnel import way_to
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.suites import only_kinds
@@ -62,7 +62,7 @@ def suite() -> Any:
 
 
 def pasted(text: str) -> object:
-    return translate(text, load_house(ROOT), load_flags(ROOT), lambda name: None)
+    return translate(text, load_catalog(ROOT), load_flags(ROOT), lambda name: None)
 
 
 def judged() -> list[Problem]:

@@ -15,7 +15,7 @@ from drafthouse.bench.sweep.store import read_ladder
 from drafthouse.bench.sweep.text import ladder_lines
 from drafthouse.cli.compare import shown
 from drafthouse.cli.report import main as report
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.archive import history_rows, read_kept
 from drafthouse.report.compare.diff import compare
@@ -130,7 +130,7 @@ def test_a_sweep_of_several_client_processes_through_a_front_is_read(tmp_path: P
 def test_an_inventory_and_its_profile_resolve(clone: Path, inventory: str) -> None:
     site = site_of_inventory(inventory, clone)
     assert site["port"] == 8000
-    assert load_house(clone).broken == {}
+    assert load_catalog(clone).broken == {}
     name = "cpu-smollm2-ngram" if inventory == "local" else "rtx6000-qwen-eagle3"
     made = resolved_profile(name, site, root=clone)
     assert {"baseline", "speculative"} <= set(made["arms"])

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import as_data, translation_text
 from drafthouse.translate.translator import Translation, translate
 
-HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
+HOUSE, FLAGS = load_catalog(ROOT), load_flags(ROOT)
 CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "cases.yml").read_text("utf-8"))
 HIDDEN = {name: case for name, case in CASES.items() if "asked" in case}
 

@@ -16,13 +16,13 @@ import yaml
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.engines.read_flags import long_name
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import command_text, profile_text
 from drafthouse.translate.translator import Translation, translate
 
-HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
+HOUSE, FLAGS = load_catalog(ROOT), load_flags(ROOT)
 FOLDER = Path(__file__).parent / "corpus"
 SOURCES: dict[str, Any] = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
 TEXTS: dict[str, str] = {name: row["text"] for source in SOURCES.values() for name, row in source["commands"].items()}

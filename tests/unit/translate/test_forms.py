@@ -7,14 +7,14 @@ import time
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import translation_text
 from drafthouse.translate.translator import Translation, translate
 from tests.support.pace import in_cpu_time
 
-HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
+HOUSE, FLAGS = load_catalog(ROOT), load_flags(ROOT)
 PLAIN = "vllm serve Qwen/Qwen3-32B --max-model-len 8192 --seed 7"
 
 

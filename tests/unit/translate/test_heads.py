@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.translator import Translation, translate
 
 TARGET = "Qwen/Qwen3-32B"
-HOUSE = copy.deepcopy(load_house(ROOT))
+HOUSE = copy.deepcopy(load_catalog(ROOT))
 HOUSE.models["qwen3-32b"]["builtin_head"] = {"kind": "mtp", "layers": 1, "tensors": ["mtp.*"]}
 FLAGS = load_flags(ROOT)
 
@@ -52,9 +52,9 @@ def test_options_of_the_draft_are_the_profiles_own() -> None:
 
 
 def test_a_command_without_speculation_gets_the_targets_own_head() -> None:
-    house = copy.deepcopy(HOUSE)
-    house.profiles.clear()
-    (found,) = translate(f"vllm serve {TARGET}", house, FLAGS, lambda name: None)[0]
+    catalog = copy.deepcopy(HOUSE)
+    catalog.profiles.clear()
+    (found,) = translate(f"vllm serve {TARGET}", catalog, FLAGS, lambda name: None)[0]
     assert found.profile["speculation"] == {"method": "mtp", "num_speculative_tokens": 3}
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.translator import Translation, translate
 
-HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
+HOUSE, FLAGS = load_catalog(ROOT), load_flags(ROOT)
 FOLDER = Path(__file__).parent / "pastes"
 FAMILIES: dict[str, Any] = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
 PASTES = {name: row for family in FAMILIES.values() for name, row in family["pastes"].items()}

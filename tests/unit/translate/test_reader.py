@@ -12,13 +12,13 @@ import yaml
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.secret_shapes import GONE
 from drafthouse.engines.vllm import json_fault
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import as_data, command_text, translation_text
 from drafthouse.translate.translator import Translation, translate
 
-HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
+HOUSE, FLAGS = load_catalog(ROOT), load_flags(ROOT)
 HEAD = "RedHatAI/Qwen3-32B-speculator.eagle3"
 
 

@@ -17,7 +17,7 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.engines.read_flags import read_given
 from drafthouse.profiles.arms import STOCK
-from drafthouse.profiles.catalog import House
+from drafthouse.profiles.catalog import Catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.translator import Translation
@@ -41,7 +41,7 @@ def one_command(name: str) -> Translation | None:
 NAMES = [name for name in TEXTS if one_command(name)]
 
 
-def house_for(one: Translation) -> House:
+def catalog_for(one: Translation) -> Catalog:
     """The catalogue with entries for the models of a translation."""
     models: Any = copy.deepcopy(HOUSE.models)
     profile: Any = one.profile
@@ -65,7 +65,7 @@ def house_for(one: Translation) -> House:
             models[draft]["head_method"] = method
     hardware: Any = copy.deepcopy(HOUSE.hardware)
     hardware[profile["hardware"]]["devices"] = 64  # however many a command asks for
-    return House(hardware, models, HOUSE.engines, {"pasted": profile}, flags=HOUSE.flags)
+    return Catalog(hardware, models, HOUSE.engines, {"pasted": profile}, flags=HOUSE.flags)
 
 
 def meaning(words: list[str], engine: str, version: str, names: Mapping[str, str]) -> dict[str, Any]:
@@ -100,11 +100,11 @@ def difference(name: str) -> str:
     one = one_command(name)
     assert one
     profile: Any = one.profile
-    house = house_for(one)
+    catalog = catalog_for(one)
     site: Any = site_of_inventory(HOUSE.hardware[profile["hardware"]]["inventory"])
     site["runtime"] = "process"
     try:
-        resolved = resolve(house, "pasted", site, SUITES)
+        resolved = resolve(catalog, "pasted", site, SUITES)
     except DrafthouseError as error:
         return f"does not resolve: {error.problems[0].found}"
     paths = {part["path"]: part["name"] for part in (resolved["target"], resolved["draft"]) if part}

@@ -16,7 +16,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.schema import Findings, check
 from drafthouse.engines.pasted import FlagsToday
 from drafthouse.engines.read_flags import read_given
-from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
@@ -28,7 +28,7 @@ from drafthouse.translate.translator import Translation, translate
 
 # The key in article 004's commands is another one than the article's.
 COMMANDS = {path.stem: path.read_text("utf-8") for path in sorted((Path(__file__).parent / "commands").glob("*.txt"))}
-HOUSE: House = load_house(ROOT)
+HOUSE: Catalog = load_catalog(ROOT)
 FLAGS = load_flags(ROOT)
 
 QWEN = ("qwen3-32b", "eagle3", "qwen3-32b-eagle3", 3)
@@ -140,7 +140,7 @@ def test_every_command_of_the_articles(name: str) -> None:
 def test_the_printed_profile_resolves_where_the_catalogue_knows_everything(name: str) -> None:
     found = one(COMMANDS[name])
     profile: Any = found.profile
-    house = House(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": profile})
+    catalog = Catalog(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": profile})
     suites = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
     site = site_of_inventory(HOUSE.hardware[found.profile["hardware"]]["inventory"])
     # TensorRT-LLM comes as a container, ArcticInference as an environment.
@@ -148,11 +148,11 @@ def test_the_printed_profile_resolves_where_the_catalogue_knows_everything(name:
     if name == "001-trtllm-eagle3":
         # The head that the article names has no commit in the catalogue: its code may be another tomorrow.
         with pytest.raises(DrafthouseError, match="trust_remote_code"):
-            resolve(house, "pasted", site, suites)
-        head = house.models[found.profile["speculation"]["draft"]]
+            resolve(catalog, "pasted", site, suites)
+        head = catalog.models[found.profile["speculation"]["draft"]]
         pinned: Any = {**head, "source": {"hub": {**head["source"]["hub"], "revision": "a" * 40}}}
-        house.models = {**house.models, found.profile["speculation"]["draft"]: pinned}
-    resolved = resolve(house, "pasted", site, suites)
+        catalog.models = {**catalog.models, found.profile["speculation"]["draft"]: pinned}
+    resolved = resolve(catalog, "pasted", site, suites)
     assert resolved["engine"]["version"] == found.version
 
 
@@ -169,10 +169,10 @@ TARGETS = {
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_a_bare_command_for_a_model_of_the_catalogue_becomes_a_profile_that_resolves(target: str) -> None:
     found = one(f"vllm serve {HOUSE.models[target]['source']['hub']['repo']}")
-    house = House(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": found.profile})
+    catalog = Catalog(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": found.profile})
     suites = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
     site = site_of_inventory(HOUSE.hardware[found.profile["hardware"]]["inventory"])
-    assert resolve(house, "pasted", site, suites)["target"]["id"] == target
+    assert resolve(catalog, "pasted", site, suites)["target"]["id"] == target
 
 
 def test_a_command_without_speculation_is_a_baseline() -> None:
@@ -233,11 +233,11 @@ def test_old_minimum_of_the_n_gram_lookup() -> None:
 
 def test_a_model_of_ones_own_is_found_by_its_folder_and_one_of_the_hub_by_its_revision() -> None:
     mine: Any = {**HOUSE.models["qwen3-32b"], "folder": "else", "source": {"path": "/models/mine"}}
-    house = replace(HOUSE, models={**HOUSE.models, "my-own": mine})
+    catalog = replace(HOUSE, models={**HOUSE.models, "my-own": mine})
     hub = HOUSE.models["llama33-70b-fp8"]["source"]["hub"]
     for word, key in (("/models/mine/", "my-own"), (f"{hub['repo']}@{hub['revision']}", "llama33-70b-fp8")):
-        assert catalogue_id(house, word) == key
-    assert (catalogue_id(house, "/x/Qwen3-32B"), guessed_catalogue_id(house, "/x/Qwen3-32B")) == (None, "qwen3-32b")
+        assert catalogue_id(catalog, word) == key
+    assert (catalogue_id(catalog, "/x/Qwen3-32B"), guessed_catalogue_id(catalog, "/x/Qwen3-32B")) == (None, "qwen3-32b")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from drafthouse.bench.client import Ask
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house, profile_files
+from drafthouse.profiles.catalog import load_catalog, profile_files
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.prompts.suites import expand
 from drafthouse.tuning.prompt_split import SUITE, TunePrompts, prompts_for
@@ -20,9 +20,9 @@ def texts(asks: Any) -> set[str]:
 
 
 def of_profile(name: str) -> TunePrompts:
-    house = load_house(ROOT)
-    profile = house.profiles[name]
-    site = site_of_inventory(house.hardware[profile["hardware"]]["inventory"])
+    catalog = load_catalog(ROOT)
+    profile = catalog.profiles[name]
+    site = site_of_inventory(catalog.hardware[profile["hardware"]]["inventory"])
     resolved = resolved_profile(name, site)
     whole = resolved_profile(name, site, {"experiment": {"prompts_per_kind": None}})
     return prompts_for(resolved, load_suites([])[SUITE], whole["suites"])
@@ -45,8 +45,8 @@ def test_no_profile_is_judged_by_what_it_was_tuned_on(name: str) -> None:
     assert not texts(prompts.search) & texts(prompts.final)
     assert len(prompts.search) >= prompts.first >= 4
     assert len(texts(prompts.final)) >= 6
-    assert SUITE not in load_house(ROOT).profiles[name]["experiment"]["suites"]
-    kinds = load_house(ROOT).profiles[name]["experiment"].get("kinds")
+    assert SUITE not in load_catalog(ROOT).profiles[name]["experiment"]["suites"]
+    kinds = load_catalog(ROOT).profiles[name]["experiment"].get("kinds")
     if kinds:
         assert {ask["kind"] for ask in prompts.search} == {ask["kind"] for ask in prompts.final} == set(kinds)
         assert {ask["kind"] for ask in prompts.search[: prompts.first]} == set(kinds)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from drafthouse.core.schema import Findings, check
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
@@ -234,19 +234,19 @@ def test_a_busy_box_is_warned_about() -> None:
 
 @pytest.mark.parametrize(("winner", "expects"), [(SMALLER, True), (OTHER, False)])
 def test_the_new_profile_is_one_and_resolves_to_the_winner(winner: Candidate, expects: bool) -> None:
-    house = load_house(ROOT)
-    profile = house.profiles["cpu-smollm2-draft"]
+    catalog = load_catalog(ROOT)
+    profile = catalog.profiles["cpu-smollm2-draft"]
     given = found(winner, 1.5, 1.8)
     about: Any = {"from": "cpu-smollm2-draft", "date": "2026-11-22", "inventory": "local", "budget_s": 1800}
     text = profile_yaml(tuned_profile(profile, winner, evidence(given, judge(given), about, PROMPTS)))
     new = yaml.safe_load(text)
     findings = Findings("new")
     assert check(new, PROFILE, findings), findings.problems
-    house.profiles["cpu-smollm2-draft-tuned"] = new
+    catalog.profiles["cpu-smollm2-draft-tuned"] = new
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
     site = site_of_inventory("local")
-    resolved = resolve(house, "cpu-smollm2-draft-tuned", site, kinds)
-    wanted = resolve(house, "cpu-smollm2-draft", site, kinds, winner.overrides)
+    resolved = resolve(catalog, "cpu-smollm2-draft-tuned", site, kinds)
+    wanted = resolve(catalog, "cpu-smollm2-draft", site, kinds, winner.overrides)
     assert resolved["method"] == wanted["method"]
     assert resolved["draft"] == wanted["draft"]
     assert ("expect" in new) is expects
@@ -254,7 +254,7 @@ def test_the_new_profile_is_one_and_resolves_to_the_winner(winner: Candidate, ex
     assert new["tuned"]["over_profile"]["prompts"] == 12
     assert new["tuned"]["tried"][winner.id] == 1.2
     assert new["tuned"]["tried"]["draft-simple d K=16"].startswith("out: ")
-    assert profile == load_house(ROOT).profiles["cpu-smollm2-draft"]
+    assert profile == load_catalog(ROOT).profiles["cpu-smollm2-draft"]
     assert max(map(len, text.splitlines())) <= 180
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import House, load_house, profile_files
+from drafthouse.profiles.catalog import Catalog, load_catalog, profile_files
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.tuning.search import tune
@@ -20,29 +20,29 @@ KINDS = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
 
 
 @pytest.fixture
-def house() -> House:
-    return load_house(ROOT)
+def catalog() -> Catalog:
+    return load_catalog(ROOT)
 
 
-def site_of(house: House, name: str) -> Any:
-    profile = house.profiles[name]
-    inventory = house.hardware[profile["hardware"]]["inventory"]
+def site_of(catalog: Catalog, name: str) -> Any:
+    profile = catalog.profiles[name]
+    inventory = catalog.hardware[profile["hardware"]]["inventory"]
     return site_of_inventory(inventory)
 
 
-def reached(house: House, name: str, overrides: dict[str, Any] | None = None) -> CatalogueSpace:
-    return catalogue_space(house, name, site_of(house, name), KINDS, overrides)
+def reached(catalog: Catalog, name: str, overrides: dict[str, Any] | None = None) -> CatalogueSpace:
+    return catalogue_space(catalog, name, site_of(catalog, name), KINDS, overrides)
 
 
 @pytest.mark.parametrize("name", list(profile_files(ROOT)))
-def test_every_profile_can_be_tuned_and_begins_with_itself(house: House, name: str) -> None:
-    found = reached(house, name)
-    spec = house.profiles[name]["speculation"]
+def test_every_profile_can_be_tuned_and_begins_with_itself(catalog: Catalog, name: str) -> None:
+    found = reached(catalog, name)
+    spec = catalog.profiles[name]["speculation"]
     own = found.families[0]
     assert own.first == spec["num_speculative_tokens"]
     assert own.id == " ".join(str(spec[key]) for key in ("method", "draft") if key in spec)
-    resolved = resolve(house, name, site_of(house, name), KINDS)
-    again = resolve(house, name, site_of(house, name), KINDS, own.candidate(own.first).overrides)
+    resolved = resolve(catalog, name, site_of(catalog, name), KINDS)
+    again = resolve(catalog, name, site_of(catalog, name), KINDS, own.candidate(own.first).overrides)
     assert again["arms"] == resolved["arms"]
     for family in found.families:
         assert family.first in family.tokens
@@ -50,53 +50,53 @@ def test_every_profile_can_be_tuned_and_begins_with_itself(house: House, name: s
     assert len({family.id for family in found.families}) == len(found.families)
 
 
-def test_a_profile_that_names_repositories_has_the_same_families(house: House) -> None:
+def test_a_profile_that_names_repositories_has_the_same_families(catalog: Catalog) -> None:
     name = "rtx6000-qwen-eagle3"
-    wanted = [family.id for family in reached(house, name).families]
-    spec, models = house.profiles[name]["speculation"], house.models
+    wanted = [family.id for family in reached(catalog, name).families]
+    spec, models = catalog.profiles[name]["speculation"], catalog.models
     spec["draft"] = models[spec["draft"]]["source"]["hub"]["repo"]
-    house.profiles[name]["target"] = models[house.profiles[name]["target"]]["source"]["hub"]["repo"]
-    assert [family.id for family in reached(house, name).families] == wanted
+    catalog.profiles[name]["target"] = models[catalog.profiles[name]["target"]]["source"]["hub"]["repo"]
+    assert [family.id for family in reached(catalog, name).families] == wanted
 
 
-def test_another_method_leaves_the_own_draft_and_options_behind(house: House) -> None:
-    found = reached(house, "cpu-smollm2-draft")
+def test_another_method_leaves_the_own_draft_and_options_behind(catalog: Catalog) -> None:
+    found = reached(catalog, "cpu-smollm2-draft")
     families = {family.id: family for family in found.families}
     assert next(iter(families)) == "draft-simple smollm2-135m-q4"
     assert {"ngram-simple", "ngram-map-k", "draft-simple smollm2-135m-bf16", "draft-simple smollm2-135m-f32"} <= set(
         families
     )
     candidate = families["ngram-simple"].candidate(6)
-    resolved = resolve(house, "cpu-smollm2-draft", site_of(house, "cpu-smollm2-draft"), KINDS, candidate.overrides)
+    resolved = resolve(catalog, "cpu-smollm2-draft", site_of(catalog, "cpu-smollm2-draft"), KINDS, candidate.overrides)
     assert resolved["draft"] is None
     flags = dict(flag for flag in resolved["arms"]["speculative"]["flags"] if len(flag) == 2)
     assert flags["--spec-ngram-simple-size-m"] == "6"
     assert "--spec-draft-model" not in flags
 
 
-def test_k_stops_where_a_head_does(house: House) -> None:
-    found = reached(house, "rtx6000-llama31-medusa")
-    limit = house.models[house.profiles["rtx6000-llama31-medusa"]["speculation"]["draft"]]["max_speculative_tokens"]
+def test_k_stops_where_a_head_does(catalog: Catalog) -> None:
+    found = reached(catalog, "rtx6000-llama31-medusa")
+    limit = catalog.models[catalog.profiles["rtx6000-llama31-medusa"]["speculation"]["draft"]]["max_speculative_tokens"]
     # Medusa drafts with all of its heads: there is one K.
     assert found.families[0].tokens == (limit,)
-    assert max(reached(house, "rtx6000-qwen-eagle3").families[0].tokens) == MOST_TOKENS["head"]
+    assert max(reached(catalog, "rtx6000-qwen-eagle3").families[0].tokens) == MOST_TOKENS["head"]
 
 
-def test_what_cannot_be_tried_is_named_with_the_reason(house: House) -> None:
-    left_out = dict(reached(house, "rtx6000-qwen-eagle3", {"engine_version": "0.10.2"}).left_out)
+def test_what_cannot_be_tried_is_named_with_the_reason(catalog: Catalog) -> None:
+    left_out = dict(reached(catalog, "rtx6000-qwen-eagle3", {"engine_version": "0.10.2"}).left_out)
     assert "does not have 'suffix'" in left_out["suffix"]
     assert all(why for why in left_out.values())
 
 
-def test_a_profile_narrows_and_widens_the_search(house: House) -> None:
-    house.profiles["cpu-smollm2-draft"]["tunable"] = {
+def test_a_profile_narrows_and_widens_the_search(catalog: Catalog) -> None:
+    catalog.profiles["cpu-smollm2-draft"]["tunable"] = {
         "methods": ["draft-simple"],
         "drafts": ["smollm2-135m-bf16"],
         "num_speculative_tokens": [2, 6],
         "serve": {"threads": [1, 2], "parallel": [1]},
         "options": {"min_probability": [0.4, 0.9]},
     }
-    found = reached(house, "cpu-smollm2-draft")
+    found = reached(catalog, "cpu-smollm2-draft")
     assert [family.id for family in found.families] == [
         "draft-simple smollm2-135m-q4",
         "draft-simple smollm2-135m-bf16",
@@ -117,29 +117,29 @@ def test_a_profile_narrows_and_widens_the_search(house: House) -> None:
         ({"load": 1}, "tunable.load", "raise it, or remove it"),
     ],
 )
-def test_what_is_wrong_in_tunable_is_said(house: House, tunable: Any, where: str, do: str) -> None:
-    house.profiles["cpu-smollm2-draft"]["tunable"] = tunable
+def test_what_is_wrong_in_tunable_is_said(catalog: Catalog, tunable: Any, where: str, do: str) -> None:
+    catalog.profiles["cpu-smollm2-draft"]["tunable"] = tunable
     with pytest.raises(DrafthouseError) as caught:
-        reached(house, "cpu-smollm2-draft")
+        reached(catalog, "cpu-smollm2-draft")
     assert [problem.where for problem in caught.value.problems] == [f"profiles/cpu-smollm2-draft.yml: {where}"]
     assert caught.value.problems[0].do == do
 
 
-def test_all_of_it_at_once(house: House) -> None:
-    house.profiles["cpu-smollm2-draft"]["tunable"] = {"methods": ["x"], "serve": {"y": [1]}, "drafts": ["z"]}
+def test_all_of_it_at_once(catalog: Catalog) -> None:
+    catalog.profiles["cpu-smollm2-draft"]["tunable"] = {"methods": ["x"], "serve": {"y": [1]}, "drafts": ["z"]}
     with pytest.raises(DrafthouseError) as caught:
-        reached(house, "cpu-smollm2-draft")
+        reached(catalog, "cpu-smollm2-draft")
     assert len(caught.value.problems) == 3
 
 
-def test_a_null_in_the_overrides_takes_a_key_away(house: House) -> None:
+def test_a_null_in_the_overrides_takes_a_key_away(catalog: Catalog) -> None:
     name = "cpu-smollm2-ngram"
     overrides = {"speculation": {"options": None}, "experiment": {"once": None}}
-    resolved = resolve(house, name, site_of(house, name), KINDS, overrides)
+    resolved = resolve(catalog, name, site_of(catalog, name), KINDS, overrides)
     assert resolved["experiment"]["once"] == []
     assert not any("size-n" in flag[0] for flag in resolved["arms"]["speculative"]["speculation_flags"])
     with pytest.raises(DrafthouseError, match="the key 'method'"):
-        resolve(house, name, site_of(house, name), KINDS, {"speculation": {"method": None}})
+        resolve(catalog, name, site_of(catalog, name), KINDS, {"speculation": {"method": None}})
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_null_in_the_overrides_takes_a_key_away(house: House) -> None:
     ],
 )
 def test_the_options_of_a_shipped_profile_are_varied_and_belong_to_no_result(
-    house: House, name: str, paths: list[str]
+    catalog: Catalog, name: str, paths: list[str]
 ) -> None:
-    found = reached(house, name)
+    found = reached(catalog, name)
     assert [option for option, _ in found.options] == paths
     space = Space(found.families, 40, 20, options=found.options)
     own = found.families[0].id
@@ -162,5 +162,5 @@ def test_the_options_of_a_shipped_profile_are_varied_and_belong_to_no_result(
     assert tried == {(path, value) for path, values in found.options for value in values}
     assert tuned.winner.settings
     # What may be tuned changes nothing of what is measured.
-    resolved = resolved_profile(name, site_of(house, name))
+    resolved = resolved_profile(name, site_of(catalog, name))
     assert "tunable" not in json.dumps(resolved, default=str)

@@ -21,7 +21,7 @@ from drafthouse.cloud.vast.offers import (
     suitable_offers,
 )
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.rental_spec import cuda_of, disk_gb
 from drafthouse.profiles.result_key import measured_key
@@ -53,7 +53,7 @@ def test_the_disk_is_the_plan_s_own_figure(resolved: Any) -> None:
 
 def test_every_profile_that_runs_on_a_rental_has_a_disk_for_it() -> None:
     tried = 0
-    for name, profile in load_house(ROOT).profiles.items():
+    for name, profile in load_catalog(ROOT).profiles.items():
         try:
             resolved = resolved_profile(name, site_of_inventory("vastai"))
         except DrafthouseError:
@@ -75,7 +75,7 @@ def test_the_name_at_a_shop_is_no_new_measurement(resolved: Any) -> None:
 
 @pytest.mark.parametrize(("version", "cuda"), [("0.32.0", "13.0"), ("0.20.0", "13.0"), ("0.19.1", "12.8")])
 def test_the_driver_follows_the_engine_s_version(version: str, cuda: str) -> None:
-    assert cuda_of(load_house(ROOT).engines["vllm"], version)["cuda"] == cuda
+    assert cuda_of(load_catalog(ROOT).engines["vllm"], version)["cuda"] == cuda
 
 
 def test_the_search_says_it_all_in_words_that_the_api_knows(resolved: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.host.box_facts import read_box
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.loosely import preflight_problems
@@ -327,11 +327,11 @@ def test_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read_box([], [], "none")["gpus"] == []
 
 
-@pytest.mark.parametrize("name", sorted(load_house(ROOT).profiles))
+@pytest.mark.parametrize("name", sorted(load_catalog(ROOT).profiles))
 def test_every_shipped_profile_passes_on_its_own_card(name: str) -> None:
     """The facts of a box as the hardware's entry describes it: its processor, its cards, memory enough beside them."""
-    house = load_house(ROOT)
-    hardware = house.hardware[house.profiles[name]["hardware"]]
+    catalog = load_catalog(ROOT)
+    hardware = catalog.hardware[catalog.profiles[name]["hardware"]]
     if hardware["kind"] == "amd":
         return  # refused when it is resolved: no engine here is installed for AMD
     resolved = resolved_profile(name, site_of_inventory(hardware["inventory"]))

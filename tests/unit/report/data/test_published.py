@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.published import check_published, published_of
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.report.data.build import build_report
@@ -90,7 +90,7 @@ def test_another_target_has_no_figures() -> None:
 
 
 def test_the_catalogue_names_its_sources_and_every_expression_can_be_read() -> None:
-    published = load_house(ROOT).published
+    published = load_catalog(ROOT).published
     assert check_published(published).problems == []
     assert {row["source"] for row in published["figures"]} == set(published["sources"])
     assert all(row.get("lengths") or row.get("speedups") for row in published["figures"])

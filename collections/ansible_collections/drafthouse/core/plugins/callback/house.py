@@ -41,7 +41,7 @@ from ..module_utils.core.plain_text import printable, printable_lines
 from ..module_utils.core.table import terminal_columns
 from ..module_utils.core.typed import with_verbs
 from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
-from ..module_utils.profiles.catalog import load_house
+from ..module_utils.profiles.catalog import load_catalog
 
 _EVERY_S = 7.0
 _RESOLVES = "drafthouse.core.resolve"
@@ -106,7 +106,7 @@ class CallbackModule(CallbackBase):
         if task.action == _RESOLVES:
             # Each host's process is a copy of this one: what all need is read here, once for all.
             with contextlib.suppress(DrafthouseError):  # what is wrong, the task says
-                load_house(ROOT)
+                load_catalog(ROOT)
             archive()
         self._watch(task)
 
