@@ -1,4 +1,4 @@
-"""What can go wrong on the way from the hub to the disk, and how each must end: the lines of docs/weights-faults.md."""
+"""What can go wrong on the way from the hub to the disk, and how each must end: the lines of faults.md beside it."""
 
 from __future__ import annotations
 

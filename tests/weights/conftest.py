@@ -1,4 +1,4 @@
-"""What the tests of the weights share: the table of docs/weights-faults.md, from what they saw, and small disks."""
+"""What the tests of the weights share: the table of tests/weights/faults.md, from what they saw, and small disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "weights-faults.md"
+DOCS = Path(__file__).with_name("faults.md")
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 HEAD = ["| fault | what the user sees | what is left on disk |", "|---|---|---|"]
 _SEEN = pytest.StashKey[dict[str, str]]()
@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def documented() -> dict[str, str]:
-    """The lines of the table in docs/weights-faults.md, by fault."""
+    """The lines of the table in tests/weights/faults.md, by fault."""
     _, _, rest = DOCS.read_text().partition(BEGIN)
     lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("| ")]
     return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line not in HEAD}
@@ -46,13 +46,13 @@ def found(text: str) -> str:
 
 @pytest.fixture
 def row(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
-    """Compare one line of the table in docs/weights-faults.md with what was seen, or keep it for WRITE_DOCS=1."""
+    """Compare one line of the table in tests/weights/faults.md with what was seen, or keep it for WRITE_DOCS=1."""
 
     def check(fault: str, sees: str, left: str) -> None:
         line = f"| {fault} | {found(in_general(sees))} | {in_general(left)} |"
         request.config.stash[_SEEN][fault] = line
         if not os.environ.get("WRITE_DOCS"):
-            assert documented().get(fault) == line, "docs/weights-faults.md differs; WRITE_DOCS=1 writes it anew"
+            assert documented().get(fault) == line, "tests/weights/faults.md differs; WRITE_DOCS=1 writes it anew"
 
     return check
 

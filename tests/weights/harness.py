@@ -182,7 +182,7 @@ def assert_right(dest: Path, files: Mapping[str, Content | bytes]) -> None:
 
 
 def in_words(dest: Path, files: Mapping[str, Content | bytes]) -> str:
-    """Say what lies in the destination, for the table of docs/weights-faults.md: the same on every machine and run."""
+    """Say what lies in the destination, for the table of tests/weights/faults.md: the same on every machine and run."""
     there = lying(dest) if dest.is_dir() else set()
     if not there:
         return "nothing"

@@ -1,4 +1,4 @@
-"""The table of docs/weights-faults.md has a line for every fault that is tested, and none for anything else."""
+"""The table of tests/weights/faults.md has a line for every fault that is tested, and none for anything else."""
 
 from __future__ import annotations
 
