@@ -32,7 +32,7 @@ from drafthouse.profiles.published_schema import PUBLISHED
 from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS, PROFILE
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report import community
-from drafthouse.report.evidence import LANE, Proven, all_proven
+from drafthouse.report.evidence import NO_PROFILE, CheckedEvidence, all_evidence
 from drafthouse.report.schema import schema_page
 from drafthouse.translate.flags import OLD_FLAGS, OLD_FLAGS_OF_ALL
 
@@ -232,7 +232,7 @@ def proof_page() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     refused = []
-    evidence = all_proven(ROOT / "evidence")
+    evidence = all_evidence(ROOT / "evidence")
     for name in sorted(catalog.profiles):
         resolved = resolved_profile(name, site_of_inventory("workstation"))
         proof = catalog.engines[resolved["engine"]["id"]].get("proof")
@@ -274,7 +274,7 @@ def proof_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _served(evidence: Sequence[Proven]) -> tuple[str, str]:
+def _served(evidence: Sequence[CheckedEvidence]) -> tuple[str, str]:
     """What runs on GPUs have shown of a profile, and what they have not."""
     links = [
         f"{one.facts['verdict']} on {one.gpu_and_day}, {one.facts['engine_version']}"
@@ -284,9 +284,9 @@ def _served(evidence: Sequence[Proven]) -> tuple[str, str]:
     return f"served: {'; '.join(links)}", "other cards"
 
 
-def _lane_lines(evidence: Sequence[Proven]) -> list[str]:
+def _lane_lines(evidence: Sequence[CheckedEvidence]) -> list[str]:
     """On which GPUs `make test-gpu` has run its own levels."""
-    ran = [one for one in evidence if one.facts["profile"] == LANE]
+    ran = [one for one in evidence if one.facts["profile"] == NO_PROFILE]
     lines = [
         f"- levels {', '.join(map(str, one.facts['levels']))} on {one.gpu_and_day}, driver {one.facts['driver']}"
         f" ([evidence](../evidence/{one.folder.name}/evidence.json))"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from drafthouse.core.documents import Json
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.report.evidence import EvidenceFacts, Proven, read, write
+from drafthouse.report.evidence import CheckedEvidence, EvidenceFacts, read, write
 from tests.gpu.level0 import masked
 
 Found = TypeVar("Found")
@@ -57,6 +57,6 @@ class Keeper:
         except DrafthouseError as error:
             print(error, flush=True)
 
-    def proven(self) -> Proven:
+    def proven(self) -> CheckedEvidence:
         """The evidence as it is read back. Raises DrafthouseError where it is refused."""
         return read(self.folder)

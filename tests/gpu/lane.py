@@ -24,7 +24,7 @@ from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import site_of_inventory
 from drafthouse.report.archive import find
-from drafthouse.report.evidence import LANE, EvidenceFacts
+from drafthouse.report.evidence import NO_PROFILE, EvidenceFacts
 from tests.gpu import level0, luggage, models
 from tests.gpu.box import Box, Chosen, choose, look
 from tests.gpu.clock import Clock
@@ -90,11 +90,11 @@ def _run(box: Box, chosen: Chosen, levels: Sequence[int], clock: Clock) -> int:
     gpu = box["gpus"][0]
     day = time.strftime("%Y-%m-%d", time.gmtime())
     facts: EvidenceFacts = {
-        "schema": "drafthouse.evidence/1", "day": day, "gpu": gpu["name"], "driver": gpu["driver"], "profile": LANE,
-        "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
-        "drafthouse": version(), "files": {},
+        "schema": "drafthouse.evidence/1", "day": day, "gpu": gpu["name"], "driver": gpu["driver"],
+        "profile": NO_PROFILE, "profile_sha256": None, "engine": None, "engine_version": None,
+        "verdict": None, "levels": [0], "drafthouse": version(), "files": {},
     }  # fmt: skip
-    keeper = Keeper(ROOT / "evidence" / folder_name(day, gpu["name"], LANE), facts)
+    keeper = Keeper(ROOT / "evidence" / folder_name(day, gpu["name"], NO_PROFILE), facts)
     before = level0.state()
     _level0(box, chosen, keeper)
     if 1 in levels:

@@ -21,7 +21,7 @@ from drafthouse.core.errors import one_problem
 from drafthouse.core.places import ROOT
 from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.report.archive import Kept, folders, read_kept
-from drafthouse.report.evidence import measured_of
+from drafthouse.report.evidence import evidence_report
 from tests.gpu.clock import Clock
 from tests.gpu.models import SYNTHETIC
 
@@ -183,7 +183,7 @@ def figures(kept: Kept, cost: float | None = None) -> Run:
     found = speedup["gain"] if speedup else None
     chance = per_token(rate, tokens) if rate is not None else None
     own_cost = cost_of(found, chance, tokens) if found and chance is not None else None
-    memory = measured_of(kept, "")
+    memory = evidence_report(kept, "")
     return {
         "profile": kept.report["profile"],
         "tokens": tokens,

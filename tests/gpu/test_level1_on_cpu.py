@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.report.evidence import LANE, EvidenceFacts, read
+from drafthouse.report.evidence import NO_PROFILE, EvidenceFacts, read
 from tests.gpu import level1_steps, live, models
 from tests.gpu.clock import Clock
 from tests.gpu.keep import Keeper
@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 pytestmark = [pytest.mark.soak, pytest.mark.processes, pytest.mark.alone]
 
 _FACTS: EvidenceFacts = {
-    "schema": "drafthouse.evidence/1", "day": "2026-01-02", "gpu": "none", "driver": "none", "profile": LANE,
+    "schema": "drafthouse.evidence/1", "day": "2026-01-02", "gpu": "none", "driver": "none", "profile": NO_PROFILE,
     "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [1],
     "drafthouse": "0", "files": {},
 }  # fmt: skip

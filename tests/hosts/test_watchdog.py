@@ -94,7 +94,7 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
     """What `carry_out` calls, on the box and with what lies there."""
     host, home, _ = box
     program = (
-        "import sys; from pathlib import Path; from drafthouse.addons.watchdog.switch import serve; "
+        "import sys; from pathlib import Path; from drafthouse.addons.watchdog.switch import switch_to_phase; "
         "serve(Path(sys.argv[1]), sys.argv[2], 'test')"
     )
     for phase, arm in (("off", "baseline"), ("trial", "speculative")):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drafthouse.bench.client import Ask, Endpoint
+from drafthouse.bench.client import ChatRequest, Endpoint
 from drafthouse.bench.groups import StepOptions, plan_groups
 from tests.load.client_figures import AIPERF, GUIDELLM, READERS, VLLM, Figures
 
@@ -42,7 +42,7 @@ _TOKENIZER_FILES = {
 class Work:
     """The requests of one group, in order, and how many run at a time."""
 
-    asks: Sequence[Ask]
+    asks: Sequence[ChatRequest]
     concurrency: int
     timeout_s: float = 120.0
 
@@ -73,7 +73,7 @@ class Tool:
 
 def work_of(suite: Any, options: StepOptions) -> Work:
     """The requests that our client sends for a suite of one category, as work for another client."""
-    asks = [ask for group in plan_groups([suite], options) for ask in group.asks]
+    asks = [ask for group in plan_groups([suite], options) for ask in group.requests]
     return Work(asks, options.concurrency)
 
 
@@ -119,7 +119,7 @@ def _lines(rows: Sequence[Mapping[str, object]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _text(ask: Ask) -> str:
+def _text(ask: ChatRequest) -> str:
     """The text of a request that is one user message, which is what vLLM's client and this call of GuideLLM send."""
     (message,) = ask.messages
     content = message["content"]

@@ -11,7 +11,7 @@ import pytest
 
 from drafthouse.analysis.crossover import crossovers_of
 from drafthouse.analysis.words import THRESHOLD
-from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.client import ChatRequest, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.foreign_traffic import foreign_work
 from drafthouse.bench.spec_metrics import difference, read_counters
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
@@ -26,10 +26,10 @@ BASELINE: Any = {**QUICK, "fixed_ms": 5.0, "each_ms": 0.1}
 SPECULATIVE: Any = {**QUICK, "fixed_ms": 3.0, "each_ms": 0.42, "drafted": 3}
 
 
-def asks(level: int) -> list[Ask]:
+def asks(level: int) -> list[ChatRequest]:
     """Twice as many requests as run at once, and every prompt at least once."""
     return [
-        Ask("s", KIND, KIND, f"p{n % PROMPTS}", [{"role": "user", "content": f"prompt {n}"}], TOKENS)
+        ChatRequest("s", KIND, KIND, f"p{n % PROMPTS}", [{"role": "user", "content": f"prompt {n}"}], TOKENS)
         for n in range(max(PROMPTS, 2 * level))
     ]
 

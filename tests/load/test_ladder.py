@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import Ask, Endpoint, open_session, send
+from drafthouse.bench.client import ChatRequest, Endpoint, open_session, send
 from drafthouse.bench.sweep import run as module
 from drafthouse.bench.sweep.plan import LadderPlan, Rung, heading
 from drafthouse.bench.sweep.recovery import ServerWatch
@@ -376,7 +376,7 @@ def test_a_stranger_on_the_server_makes_the_step_polluted(tmp_path: Path) -> Non
         async def others() -> None:
             async with open_session(10) as session:
                 while time.monotonic() < until:
-                    ask = Ask("x", "x", "x", "x", [{"role": "user", "content": "x"}], 500)
+                    ask = ChatRequest("x", "x", "x", "x", [{"role": "user", "content": "x"}], 500)
                     await send(session, Endpoint("x", server.base_url, "clock"), ask)
 
         thread = threading.Thread(target=lambda: asyncio.run(others()))

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import Ask, Endpoint, Recording, closed_loop, open_loop, open_session, raw_request, send
+from drafthouse.bench.client import (
+    ChatRequest,
+    Endpoint,
+    Recording,
+    closed_loop,
+    open_loop,
+    open_session,
+    raw_request,
+    send,
+)
 from drafthouse.bench.samples import measured_tpot
 from drafthouse.bench.sweep.level import IN_A_ROW, PIECE, LoadOptions, LoadRun, arrivals, quick_tpot
 from drafthouse.prompts.load_levels import CLOSED, OPEN
@@ -24,18 +33,20 @@ QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12}
 TRIES = 4
 
 
-def asks(prompts: int = 4) -> Iterator[Ask]:
+def asks(prompts: int = 4) -> Iterator[ChatRequest]:
     """Requests without end, over so many prompts."""
     for number in itertools.count():
         name = f"p{number % prompts}"
-        yield Ask("s", "chat", "chat", name, [{"role": "user", "content": f"{number}"}], output_tokens=120)
+        yield ChatRequest("s", "chat", "chat", name, [{"role": "user", "content": f"{number}"}], output_tokens=120)
 
 
 def options(**given: Any) -> LoadOptions:
     return LoadOptions(**{"load": CLOSED, "level": 2, "prompts": 4, "seconds": 0.6, "narrow": None, **given})
 
 
-def load(server: Running, given: LoadOptions, source: Iterator[Ask] | None = None, timeout_s: float = 30) -> LoadRun:
+def load(
+    server: Running, given: LoadOptions, source: Iterator[ChatRequest] | None = None, timeout_s: float = 30
+) -> LoadRun:
     run = LoadRun(Endpoint("a", server.base_url, "clock"), source or asks(), given)
 
     async def one() -> None:
@@ -60,7 +71,7 @@ async def test_a_closed_loop_of_endless_requests_ends_when_told_and_finishes_wha
     # Told at the seventh: the two others that ran then are finished, and nothing new is begun.
     assert 7 <= len(got) <= 9
     assert all(record.whole for record in got)
-    assert [record.ask.messages[0]["content"] for record in got] == [str(number) for number in range(len(got))]
+    assert [record.request.messages[0]["content"] for record in got] == [str(number) for number in range(len(got))]
 
 
 async def test_an_open_loop_sends_at_its_moments_however_slow_the_server_is() -> None:
@@ -87,7 +98,7 @@ async def test_an_open_loop_ends_in_a_long_gap_and_when_its_requests_do() -> Non
         async with open_session(30) as session:
             began = time.perf_counter()
             got = await open_loop(
-                session, endpoint, asks(), [0.01, 60.0], until=lambda: time.perf_counter() > began + 0.3
+                session, endpoint, asks(), [0.01, 60.0], should_stop=lambda: time.perf_counter() > began + 0.3
             )
             assert len(got) == 1
             assert time.perf_counter() - began < 30
@@ -135,7 +146,7 @@ def test_sharp_enough() -> None:
     with clock_server(ttft_ms=5, interval_ms=5, tokens=12) as server:
         run = load(server, options(seconds=300, narrow=0.5, level=4))
     assert run.ended_by == "narrow"
-    counts = [sum(record.ask.prompt_id == f"p{number}" for record in run.records) for number in range(4)]
+    counts = [sum(record.request.prompt_id == f"p{number}" for record in run.records) for number in range(4)]
     assert min(counts) >= 2
 
 
@@ -242,7 +253,9 @@ async def test_both_ends_of_an_answer_tell_the_same_as_all_of_it(tokens: int, cl
     with clock_server(ttft_ms=5, interval_ms=1, tokens=tokens, **clock) as server:
         endpoint = Endpoint("a", server.base_url, "clock")
         async with open_session(30) as session:
-            record = await send(session, endpoint, Ask("s", "k", "k", "p", [{"role": "user", "content": "x"}], 1000))
+            record = await send(
+                session, endpoint, ChatRequest("s", "k", "k", "p", [{"role": "user", "content": "x"}], 1000)
+            )
     assert (len(record.body) > 2 * PIECE) == (tokens == 600)
     # On a busy machine twelve tokens may come in one piece: then neither tells anything.
     assert quick_tpot(record) == pytest.approx(measured_tpot(raw_request(record, endpoint, 0.0)))
@@ -263,5 +276,7 @@ async def test_an_answer_that_does_not_tell_is_left_out(clock: dict[str, Any]) -
     with clock_server(**{**QUICK, **clock}) as server:
         endpoint = Endpoint("a", server.base_url, "clock")
         async with open_session(30) as session:
-            record = await send(session, endpoint, Ask("s", "k", "k", "p", [{"role": "user", "content": "x"}], 100))
+            record = await send(
+                session, endpoint, ChatRequest("s", "k", "k", "p", [{"role": "user", "content": "x"}], 100)
+            )
     assert quick_tpot(record) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.client import ChatRequest, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.foreign_traffic import foreign_work, settled
 from drafthouse.bench.spec_metrics import difference, read_counters
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
@@ -37,9 +37,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def copying(number: int) -> Ask:
+def copying(number: int) -> ChatRequest:
     text = f"Copy this line three times: the {number} quick brown foxes jump over the {number} lazy dogs."
-    return Ask("s", KIND, KIND, f"p{number}", [{"role": "user", "content": text}], TOKENS, ignore_eos=True)
+    return ChatRequest("s", KIND, KIND, f"p{number}", [{"role": "user", "content": text}], TOKENS, ignore_eos=True)
 
 
 async def drafted(base_url: str, first: int, level: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request, send
+from drafthouse.bench.client import ChatRequest, Endpoint, closed_loop, open_session, raw_request, send
 from drafthouse.bench.foreign_traffic import foreign_work, settled, token_sums
 from drafthouse.bench.spec_metrics import count_tokens, read_counters
 from drafthouse.bench.usage_check import SLACK_TOKENS, arm_contradictions
@@ -28,9 +28,9 @@ def base_url() -> Iterator[str]:
         yield server.base
 
 
-def ask(number: int, tokens: int = TOKENS) -> Ask:
+def ask(number: int, tokens: int = TOKENS) -> ChatRequest:
     text = f"Write {number} sentences about rivers, and after them one about bridges."
-    return Ask("s", "chat", "chat", f"p{number}", [{"role": "user", "content": text}], tokens)
+    return ChatRequest("s", "chat", "chat", f"p{number}", [{"role": "user", "content": text}], tokens)
 
 
 async def measured(base_url: str, strangers: int, give_up: bool = False) -> Any:

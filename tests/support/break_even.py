@@ -8,7 +8,7 @@ from typing import Any
 
 from drafthouse.analysis.break_even import Counts, Point, cost_at, counts_of, gain_of
 from drafthouse.analysis.words import THRESHOLD
-from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.client import ChatRequest, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.spec_metrics import acceptance, difference, read_counters
 from tests.support.ladders import KIND, make_ladder, make_step
 from tests.support.loosely import fill, points_of_ladder
@@ -23,7 +23,7 @@ async def measured(
     endpoint = Endpoint(arm, base_url, "clock")
     words: list[Any] = [[{"role": "user", "content": wording(n)}] for n in range(prompts)]
     asks = [
-        Ask("s", KIND, KIND, f"p{n % prompts}", words[n % prompts], tokens, ignore_eos=True)
+        ChatRequest("s", KIND, KIND, f"p{n % prompts}", words[n % prompts], tokens, ignore_eos=True)
         for n in range(max(prompts, 2 * level))
     ]
     async with open_session(120) as session:

@@ -266,14 +266,15 @@ def _check_monitoring(resolved: Any, box: Sandbox) -> None:
     if not wished:
         return
     settings = monitoring.Settings(
-        home=site["home"], keeper="systemd", box="a 'box' {{ x }} $(touch canary)", key_file=resolved["key_file"],
-        wished=wished, binaries={name: f"{site['home']}/bin/{name}" for name in wished["programs"]},
+        home=site["home"], process_manager="systemd", box="a 'box' {{ x }} $(touch canary)",
+        key_file=resolved["key_file"], requested=wished,
+        binaries={name: f"{site['home']}/bin/{name}" for name in wished["programs"]},
         images={"dcgm": "dcgm", "grafana": "grafana"},
     )  # fmt: skip
     if not _new(repr(settings), box):
         return
     try:
-        made = monitoring.files(TEMPLATES, settings)
+        made = monitoring.build_files(TEMPLATES, settings)
     except DrafthouseError as error:
         check_refusal(error)
         return
@@ -283,7 +284,7 @@ def _check_monitoring(resolved: Any, box: Sandbox) -> None:
         if path.endswith("serve.sh") and _new(content, box):
             _check_program(path, content, site["home"], box)
         if path.endswith("prometheus.yml"):
-            assert yaml.safe_load(content) == monitoring.prometheus(settings)
+            assert yaml.safe_load(content) == monitoring.prometheus_config(settings)
         if path.endswith("rules.yml"):
             told = {rule.get("alert"): rule for rule in yaml.safe_load(content)["groups"][0]["rules"]}
             for alert in ("EngineDown", "EngineRestarts"):

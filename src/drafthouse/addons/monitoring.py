@@ -1,4 +1,4 @@
-"""Build the files of a box's monitoring (Prometheus, exporters, Grafana) from its settings and the templates.
+"""Build the files of a box's monitoring (Prometheus, exporters, Grafana) for the Ansible role `monitoring`.
 
 Prometheus scrapes the engine's counters and the exporters. The blackbox exporter checks that engine and gateway answer.
 A workstation also has Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. With Grafana these are
@@ -29,11 +29,16 @@ if TYPE_CHECKING:
     from drafthouse.profiles.container import Container
     from drafthouse.profiles.resolved_types import File, Folder, Monitoring, Ports
 
-NAME = "monitoring"  # of the folder in the box's home
-UNIT_PREFIX = "drafthouse-monitoring-"  # of the name of a systemd unit; the program's name follows
-_NETWORK = "host"  # of the containers, because the targets and their own ports are on loopback
-_SECURITY = ["no-new-privileges"]  # of the containers
-_PROVISIONED = ("datasources", "dashboards")  # folders that Grafana reads at its start
+# The monitoring's folder, below the box's home.
+FOLDER_NAME = "monitoring"
+# A systemd unit is named by this and the program's name.
+UNIT_PREFIX = "drafthouse-monitoring-"
+# The containers use the host's network, because their targets and their own ports are on loopback.
+_NETWORK = "host"
+# Docker's security options of the containers.
+_SECURITY = ["no-new-privileges"]
+# Folders that Grafana reads at its start. `dashboards` holds the provider, which loads the dashboard in `boards`.
+_PROVISIONED = ("datasources", "dashboards")
 _DESCRIPTIONS = {
     "prometheus": "Prometheus: collects the counters and raises alerts",
     "node": "node exporter: the machine's memory and processors",
@@ -51,9 +56,9 @@ _DCGM_FIELDS = (
 )
 
 
-def script_of(home: str) -> str:
-    """The path of Prometheus's start script; if it exists, the box has or had monitoring."""
-    return f"{home}/{NAME}/programs/prometheus/serve.sh"
+def prometheus_script_path(home: str) -> str:
+    """The path of Prometheus's start script, which exists if the box has or had monitoring."""
+    return f"{home}/{FOLDER_NAME}/programs/prometheus/serve.sh"
 
 
 # --- the files --------------------------------------------------------------------------------------
@@ -73,12 +78,12 @@ class Settings:
     """The settings of a box's monitoring; the field names are the arguments of the Ansible module `monitoring`."""
 
     home: str  # Drafthouse's folder on the box
-    keeper: str  # what keeps the programs running: systemd or supervisor
+    process_manager: str  # what keeps the programs running: systemd or supervisor
     box: str  # the box's name in labels
     key_file: str  # with the engine's API key; '' for none
-    wished: Monitoring  # what the site and its profile ask for, by `monitoring_settings.monitoring_of`
+    requested: Monitoring  # what the site and its profile ask for, by `monitoring_settings.monitoring_of`
     binaries: Mapping[str, str]  # program -> path on the box
-    digest: str = ""  # of the binaries and the API key, made by the role; with a new one the programs are restarted
+    binaries_digest: str = ""  # of the binaries and the API key, computed by the role; a change restarts the programs
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
     images: Mapping[str, str] = field(default_factory=dict)  # dcgm and grafana -> container image
@@ -86,12 +91,12 @@ class Settings:
     @property
     def folder(self) -> str:
         """The monitoring's folder on the box."""
-        return f"{self.home}/{NAME}"
+        return f"{self.home}/{FOLDER_NAME}"
 
     @property
     def listens_at(self) -> str:
         """The address at which programs on the box reach Prometheus."""
-        return local_address(self.wished["listen"])
+        return local_address(self.requested["listen"])
 
 
 def watched_of(monitoring: Monitoring) -> Watched:
@@ -114,16 +119,16 @@ def jobs(monitoring: Monitoring) -> list[str]:
     return [job for job, is_enabled in enabled.items() if is_enabled]
 
 
-def problems(settings: Settings) -> list[Problem]:
-    """The problems of the settings, by the names of the role's variables."""
+def settings_problems(settings: Settings) -> list[Problem]:
+    """What is wrong with the settings; each problem names the variable of the role."""
     paths = {"monitoring_home": settings.home}
-    if settings.key_file or _needs_key(settings):
+    if settings.key_file or _metrics_need_key(settings):
         # If the counters need no key, '' is valid: there may be no key file.
         paths["monitoring_key_file"] = settings.key_file
     result = []
     for variable, path in paths.items():
         if not path.startswith("/") or NOT_IN_A_PATH & set(path):
-            # The list leaves out the line break, which is refused too.
+            # Line breaks are refused too, but the message cannot show one.
             needed = 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %'
             result.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", variable))
     pace = settings.pace
@@ -141,21 +146,21 @@ def problems(settings: Settings) -> list[Problem]:
     return result
 
 
-def files(templates: Path, settings: Settings) -> MonitoringFiles:
-    """What the role installs on the box. Raises DrafthouseError with all `problems` of the settings."""
-    found = problems(settings)
-    if found:
-        raise DrafthouseError(found)
-    monitoring = settings.wished
+def build_files(templates: Path, settings: Settings) -> MonitoringFiles:
+    """Build all that the role installs on the box. Raises DrafthouseError with all `settings_problems`."""
+    problems = settings_problems(settings)
+    if problems:
+        raise DrafthouseError(problems)
+    monitoring = settings.requested
     configuration = _configuration(templates, settings)
-    # In each script, because a program is restarted if its script changes.
-    read_digest = _digest_of([*(file["content"] for file in configuration), settings.digest])
+    # Each script holds this digest, so that a change of anything that the programs read restarts them.
+    inputs_digest = _digest_of([*(file["content"] for file in configuration), settings.binaries_digest])
     scripts: list[File] = []
     units: list[File] = []
     for name in monitoring["programs"]:
-        script, unit = _program_files(templates, settings, name, read_digest)
+        script, unit = _program_files(templates, settings, name, inputs_digest)
         scripts.append(script)
-        if settings.keeper == "systemd":
+        if settings.process_manager == "systemd":
             units.append(unit)
     return {
         "entries": [*_folders(settings), *configuration, *scripts],
@@ -165,32 +170,32 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
     }
 
 
-def _program_files(templates: Path, settings: Settings, name: str, read_digest: str) -> tuple[File, File]:
-    """The start script of a program, and its systemd unit; ``read_digest``: of all that the programs read."""
+def _program_files(templates: Path, settings: Settings, name: str, inputs_digest: str) -> tuple[File, File]:
+    """The start script of a program, and its systemd unit. ``inputs_digest``: of all that the programs read."""
     is_prometheus = name == "prometheus"
     data = {
         "what": _DESCRIPTIONS[name],
         "words": [settings.binaries[name], *_flags(settings, name)],
         "data": f"{settings.folder}/data" if is_prometheus else "",
-        "digest": read_digest,
+        "digest": inputs_digest,
     }
     path = f"{settings.folder}/programs/{name}/serve.sh"
     script = render_file(templates, "monitoring/serve.sh.j2", path, "0755", data)
     data |= {
         "script": path,
         "digest": _digest_of([script["content"]]),  # a new script changes the unit, and so restarts it
-        "key_file": settings.key_file if is_prometheus and _needs_key(settings) else "",
+        "key_file": settings.key_file if is_prometheus and _metrics_need_key(settings) else "",
     }
     unit_path = f"/etc/systemd/system/{UNIT_PREFIX}{name}.service"
     return script, render_file(templates, "monitoring/program.service.j2", unit_path, "0644", data)
 
 
 def _folders(settings: Settings) -> list[Folder]:
-    """The folders, parents first. Systemd's programs and containers run as other users, who must read them."""
+    """The folders, parents first. All users may read them, as systemd units and containers run as other users."""
     folder = settings.folder
-    names = ["", "/programs", *(f"/programs/{name}" for name in settings.wished["programs"])]
+    names = ["", "/programs", *(f"/programs/{name}" for name in settings.requested["programs"])]
     names += ["/grafana", "/grafana/boards"]
-    if settings.wished["grafana"]:
+    if settings.requested["grafana"]:
         names += [f"/grafana/{name}" for name in _PROVISIONED]
     folders: list[Folder] = [{"path": f"{folder}{name}", "mode": "0755"} for name in names]
     return [*folders, {"path": f"{folder}/logs", "mode": "0700"}]
@@ -201,15 +206,15 @@ def _digest_of(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def _needs_key(settings: Settings) -> bool:
-    """True if Prometheus needs the API key: the engine has counters (a dialect), and shows them with the key only."""
-    return bool(settings.wished["key"] and settings.wished["dialect"])
+def _metrics_need_key(settings: Settings) -> bool:
+    """True if Prometheus needs the API key: the engine has metrics (``dialect`` names it) and asks for the key."""
+    return bool(settings.requested["key"] and settings.requested["dialect"])
 
 
 def _key_file(settings: Settings) -> str:
     """The file from which Prometheus reads the API key; under systemd, the unit's copy of it (a credential)."""
     credential = f"/run/credentials/{UNIT_PREFIX}prometheus.service/api_key"
-    return credential if settings.keeper == "systemd" else settings.key_file
+    return credential if settings.process_manager == "systemd" else settings.key_file
 
 
 def _yaml_file(settings: Settings, name: str, data: Json) -> File:
@@ -220,13 +225,13 @@ def _yaml_file(settings: Settings, name: str, data: Json) -> File:
 
 def _configuration(templates: Path, settings: Settings) -> list[File]:
     """The configuration files of all programs and containers."""
-    monitoring = settings.wished
+    monitoring = settings.requested
     rules_path = f"{settings.folder}/rules.yml"
     rules = rules_file(templates, rules_path, watched_of(monitoring), settings.pace, settings.limits)
     configuration: list[File] = [
-        _yaml_file(settings, "prometheus.yml", prometheus(settings)),
+        _yaml_file(settings, "prometheus.yml", prometheus_config(settings)),
         rules,
-        _yaml_file(settings, "blackbox.yml", blackbox(settings)),
+        _yaml_file(settings, "blackbox.yml", blackbox_config(settings)),
     ]
     if monitoring["gpu"]:
         lines = "".join(f"{name}, gauge, {text}\n" for name, text in _DCGM_FIELDS)
@@ -240,9 +245,9 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
     return configuration
 
 
-def prometheus(settings: Settings) -> dict[str, Json]:
+def prometheus_config(settings: Settings) -> dict[str, Json]:
     """Prometheus's configuration: the rules, the targets, and the Alertmanager if there is one."""
-    monitoring = settings.wished
+    monitoring = settings.requested
     interval = duration_text(settings.pace.interval_s)
     configuration: dict[str, Json] = {
         "global": {
@@ -261,8 +266,12 @@ def prometheus(settings: Settings) -> dict[str, Json]:
 
 
 def _scrape_config(settings: Settings, job: str) -> Json:
-    """How Prometheus scrapes a job: the engine's counters itself, health and gateway by probes, else an exporter."""
-    monitoring = settings.wished
+    """How Prometheus scrapes a job.
+
+    It reads the engine's counters directly, health and gateway through the blackbox exporter, and everything else from
+    an exporter.
+    """
+    monitoring = settings.requested
     ports = monitoring["ports"]
     if job == ENGINE:
         scraped = _scraped_address(job, monitoring["target"], monitoring["profile"])
@@ -277,7 +286,7 @@ def _scrape_config(settings: Settings, job: str) -> Json:
         profile = monitoring["profile"]
         if job == GATEWAY and monitoring["gateway"]:  # the job exists only with a gateway
             probed = f"{LOOPBACK}:{monitoring['gateway']['port']}"
-            profile = ""
+            profile = ""  # the gateway's series have no profile
         scraped = _scraped_address(job, f"{LOOPBACK}:{ports['blackbox']}", profile)
         return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [probed]}}
     exporter = "node" if job == NODE else "dcgm"
@@ -292,9 +301,9 @@ def _scraped_address(job: str, address: str, profile: str = "") -> dict[str, Jso
     return {"job_name": job, "static_configs": [targets]}
 
 
-def blackbox(settings: Settings) -> Json:
+def blackbox_config(settings: Settings) -> Json:
     """The blackbox exporter's configuration: an HTTP probe of the engine, a TLS probe of the gateway."""
-    monitoring = settings.wished
+    monitoring = settings.requested
     modules: dict[str, Json] = {
         HEALTH: {
             "prober": "http",
@@ -313,7 +322,7 @@ def blackbox(settings: Settings) -> Json:
 
 def _flags(settings: Settings, name: str) -> list[str]:
     """The flags of the program ``name``: prometheus, blackbox or node; prometheus's data folder is in the template."""
-    monitoring = settings.wished
+    monitoring = settings.requested
     folder = settings.folder
     if name == "prometheus":
         return [
@@ -333,7 +342,7 @@ def _provisioned(settings: Settings) -> list[File]:
     """The files with which Grafana configures itself at its start: the data source and the dashboards' folder."""
     source: Json = {
         "name": "Prometheus", "uid": DATASOURCE, "type": "prometheus", "access": "proxy", "isDefault": True,
-        "url": f"http://{settings.listens_at}:{settings.wished['ports']['prometheus']}", "editable": False,
+        "url": f"http://{settings.listens_at}:{settings.requested['ports']['prometheus']}", "editable": False,
         "jsonData": {"timeInterval": duration_text(settings.pace.interval_s)},
     }  # fmt: skip
     boards: Json = {
@@ -347,14 +356,15 @@ def _provisioned(settings: Settings) -> list[File]:
 
 
 def _containers(settings: Settings, configuration: Iterable[File]) -> list[Container]:
-    """The containers that the role runs. A label has a hash of what the container reads, so that a change restarts it.
+    """The containers that the role runs.
 
-    For the DCGM exporter these are its fields, for Grafana its files in ``configuration``.
+    Each has a label with a hash of what it reads, so that Ansible makes it anew after a change: the fields of the DCGM
+    exporter, and Grafana's files in ``configuration``.
     """
     containers: list[Container] = []
-    if settings.wished["gpu"]:
+    if settings.requested["gpu"]:
         containers.append(_dcgm_container(settings))
-    if settings.wished["grafana"]:
+    if settings.requested["grafana"]:
         containers.append(_grafana_container(settings, configuration))
     return containers
 
@@ -365,7 +375,7 @@ def _dcgm_container(settings: Settings) -> Container:
         "name": "drafthouse-dcgm",
         "image": settings.images["dcgm"],
         "environment": {
-            "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{settings.wished['ports']['dcgm']}",
+            "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{settings.requested['ports']['dcgm']}",
             "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
         },
         "mounts": [f"{settings.folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
@@ -383,7 +393,7 @@ def _grafana_container(settings: Settings, configuration: Iterable[File]) -> Con
     return {
         "name": "drafthouse-grafana",
         "image": settings.images["grafana"],
-        "environment": _grafana(settings.wished),
+        "environment": _grafana_environment(settings.requested),
         "mounts": [
             *(f"{folder}/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
             f"{folder}/boards:/etc/drafthouse/boards:ro",
@@ -397,7 +407,7 @@ def _grafana_container(settings: Settings, configuration: Iterable[File]) -> Con
     }
 
 
-def _grafana(monitoring: Monitoring) -> dict[str, str]:
+def _grafana_environment(monitoring: Monitoring) -> dict[str, str]:
     """Grafana's settings: read-only without login, no accounts, no requests to the internet."""
     return {
         "GF_SERVER_HTTP_ADDR": monitoring["listen"],

@@ -30,7 +30,7 @@ _DO = {  # by job: what to do if its target is down
     GATEWAY: "read the log of the blackbox exporter",
 }
 #: URL -> status and text of the answer. Raises OSError if there is no answer.
-Ask = Callable[[str], "tuple[int, str]"]
+Get = Callable[[str], "tuple[int, str]"]
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -87,7 +87,7 @@ def wait_for_monitoring(
     grafana: str,
     log: str,
     timeout_s: float,
-    ask: Ask = ask,
+    ask: Get = ask,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Seen:
@@ -106,7 +106,7 @@ def wait_for_monitoring(
         sleep(_CHECK_EVERY_S)
 
 
-def _check(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask) -> tuple[list[Problem], Seen]:
+def _check(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Get) -> tuple[list[Problem], Seen]:
     """The problems of one check, and the state of Prometheus. Without Prometheus, Grafana is not asked."""
     seen = Seen()
     try:
@@ -124,7 +124,7 @@ def _check(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: As
     return problems, seen
 
 
-def _api_data(prometheus: str, path: str, ask: Ask) -> Any:
+def _api_data(prometheus: str, path: str, ask: Get) -> Any:
     """The `data` of an answer of Prometheus's HTTP API. Raises OSError, ValueError or KeyError."""
     status, text = ask(f"{prometheus}/api/v1/{path}")
     if status != 200:
@@ -174,7 +174,7 @@ def _target_problems(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Pr
     return problems
 
 
-def _grafana_problems(url: str, ask: Ask) -> list[Problem]:
+def _grafana_problems(url: str, ask: Get) -> list[Problem]:
     """The problem of the Grafana at ``url``, in a list; [] if it answers."""
     try:
         status, text = ask(f"{url}/api/health")

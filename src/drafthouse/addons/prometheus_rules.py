@@ -1,8 +1,8 @@
 """Render Prometheus's recording rules and alerts for a box, from `templates/monitoring/rules.yml.j2`.
 
-Prometheus reads the engine's counters, whose names are in `Engine.series`, and records from them the series
-`drafthouse:...`, with the same names for all engines. Alerts and the dashboard use only these. A series that an engine
-does not count is not recorded. This file runs on the controller.
+The recording rules turn each engine's own metrics, whose names are in `Engine.series`, into the series
+`drafthouse:...`, which have the same names for all engines. Alerts and the dashboard use only these. A series for which
+the engine has no metric is left out. This file runs on the controller, not on the box.
 """
 
 from __future__ import annotations
@@ -21,25 +21,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pace:
-    """The times of the rules, in seconds."""
+    """The timing of scrapes, rates and alerts, in seconds."""
 
     interval_s: int = 15  # between two scrapes
     window_s: int = 300  # over which a rate is computed
-    hold_s: int = 600  # for which a condition holds before its alert; some alerts wait half of it, a fifth or a tenth
+    hold_s: int = 600  # how long a condition holds before its alert; some alerts wait a half, a fifth or a tenth of it
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The thresholds of the alerts; all but ``restarts`` and ``certificate_days`` are fractions, 0 to 1."""
+    """The thresholds above which alerts fire (for ``acceptance`` and ``certificate_days``: below which).
+
+    All but ``restarts`` and ``certificate_days`` are fractions, 0 to 1.
+    """
 
     acceptance: float = 0.15  # published articles: speculation does not pay below an acceptance rate of 10 to 20 %
-    restarts: int = 3  # of the engine, within 6 * `Pace.hold_s` (an hour by default)
-    kv_cache: float = 0.95  # of the engine's KV cache
-    memory: float = 0.95  # of the machine's memory
-    gpu_memory: float = 0.98  # of a GPU's memory; vLLM alone allocates 90 % at its start, which is no fault
-    hot: float = 0.1  # of `Pace.hold_s`, in which the GPU lowered its clocks because of its temperature
-    power: float = 0.9  # the same because of its power limit, which is normal for a busy GPU
-    certificate_days: int = 7  # until it ends; Caddy renews a certificate when a third of its life is left
+    restarts: int = 3  # restarts of the engine within 6 * `Pace.hold_s` (an hour by default)
+    kv_cache: float = 0.95  # share of the engine's KV cache in use
+    memory: float = 0.95  # share of the machine's memory in use
+    gpu_memory: float = (
+        0.98  # share of a GPU's memory in use; vLLM alone allocates 90 % at its start, which is no fault
+    )
+    hot: float = 0.1  # share of the last `Pace.hold_s` in which a GPU was throttled by its temperature
+    power: float = 0.9  # the same by its power limit, which is normal for a busy GPU
+    certificate_days: int = 7  # days until it expires; Caddy renews a certificate when a third of its life is left
 
 
 #: The names of the engines' own series, by dialect; engines without counters are left out.
@@ -50,7 +55,7 @@ SERIES = {name: engine.series for name, engine in DIALECTS.items() if engine.ser
 class Watched:
     """What the rules of a box watch, besides whether its engine is up."""
 
-    dialect: str = ""  # the engine whose counters Prometheus reads, a key of `SERIES`; "": none
+    dialect: str = ""  # the engine whose metric names apply, a key of `SERIES`; "": no metrics
     node: bool = False  # the machine's memory and processors, by the node exporter
     gpu: bool = False  # the GPUs, by DCGM's exporter
     gateway: bool = False  # whether the gateway answers, and when its certificate ends
@@ -67,7 +72,7 @@ def duration_text(seconds: float) -> str:
 
 
 def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits: Limits) -> File:
-    """The rendered rules of a box, as a file for ``path`` on it; ``templates`` is the clone's folder of that name."""
+    """The rendered rules of a box, as a file for ``path`` on it; ``templates`` is the folder `templates/`."""
     data = {
         "names": SERIES.get(watched.dialect),  # None: the template leaves out all rules about the engine's counters
         "watched": watched,

@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from ..bench.stats import Gain
 from ..core.closed_word import ClosedWord
 from .speedup import LOW_TAIL, Speedup, SumRatio
-from .words import THRESHOLD, Word
+from .words import THRESHOLD, WORTH, Word
 
-#: A gain that is surely below this ratio is not worth a draft model's memory and upkeep.
-WORTH = 1.10
 #: One-sided error rate of the bound on the sum of seconds that `pays` requires.
 SUM_TAIL = 0.10
 #: Rounds before the first interim analysis.

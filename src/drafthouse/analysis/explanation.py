@@ -26,7 +26,6 @@ from .decision import (
     LARGE,
     LEAST_ROUNDS,
     SUM_TAIL,
-    WORTH,
     Cause,
     Decision,
     faster_in_sum,
@@ -39,7 +38,7 @@ from .noise import busy_processes, groups_of
 from .speedup import FEWEST_PROMPTS, HIGH_TAIL, LOW_TAIL, Speedup
 from .user_clock import clocks_text, later_first_token
 from .verdict_types import SlowPrompt, StartLevel, Starts, SumOfSeconds
-from .words import THRESHOLD, Word
+from .words import THRESHOLD, WORTH, Word
 
 # Keys of a resolved profile that the sentence shows before the word; their values give the reason: models that are not
 # real (`synthetic`), or an engine version that is not fixed (`unpinned`).

@@ -1,6 +1,6 @@
 """The verdict: whether speculation pays on the prompt kinds that a profile declares, or `cannot say`, or `invalid`.
 
-`gather` (`evidence.py`) measures the speed-up (`speedup.py`) and the word that speed alone gives (`decision.py`).
+`gather` (`evidence.py`) computes the speed-up (`speedup.py`) and the word that speed alone gives (`decision.py`).
 `decide_word` lets invalid evidence, wrong output and a disturbed machine override that word. A disturbance is a cause
 other than speculation that can explain the speed-up (`noise.py`). `explain` adds the sentences (`explanation.py`). The
 rule is in docs/verdict.md.
@@ -27,14 +27,14 @@ from .explanation import (
 )
 from .speedup import CONFIDENCE
 from .verdict_types import Judgement, NextRound
-from .words import RULE, THRESHOLD, Word
+from .words import RULE_VERSION, THRESHOLD, Word
 
 
 def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> Judgement:
-    """The verdict over the results of the two arms (baseline, speculative) of one resolved profile, as plain data.
+    """The verdict, as plain data, for the results of the two arms of one resolved profile.
 
-    An invalid pair keeps all numbers that can be computed, to help find the cause. A bad result
-    raises nothing: it becomes a reason.
+    Even an invalid comparison has all numbers that can be computed, to help find the cause. A bad result raises
+    nothing: it becomes a reason.
     """
     evidence = gather(baseline, speculative, resolved)
     return explain(evidence, decide_word(evidence))
@@ -47,7 +47,7 @@ def decide_word(evidence: Evidence) -> Decision:
 
     - results that are not comparable: `invalid`;
     - a failed gate (a test of the outputs): `does not pay`;
-    - a disturbance, if the speed alone gives another word than `cannot say`: `cannot say`, too noisy;
+    - a disturbance, unless the speed alone gives `cannot say` already: `cannot say`, too noisy;
     - else the decision by speed alone.
     """
     if evidence.invalid:
@@ -55,7 +55,7 @@ def decide_word(evidence: Evidence) -> Decision:
     if evidence.wrong:
         return Decision(Word.DOES_NOT_PAY)
     if evidence.disturbed and evidence.by_speed.word != Word.CANNOT_SAY:
-        # A later round asks many fresh prompts only if the prompts are the larger part of the variance.
+        # The noise comes from the machine, not from too few prompts, so the next round needs few fresh ones.
         return Decision(Word.CANNOT_SAY, cause=Cause.TOO_NOISY, fresh=Fresh.FEW)
     return evidence.by_speed
 
@@ -69,7 +69,7 @@ def explain(evidence: Evidence, decision: Decision) -> Judgement:
     marks = "".join(f"{mark}, " for mark in MARKS if resolved.get(mark))
     experiment = resolved.get("experiment") or {}
     return {
-        "rule": RULE,
+        "rule": RULE_VERSION,
         "word": decision.word.value,
         "wrong_output": bool(evidence.wrong),
         "sentence": f"{marks}{decision.word}: {text}",  # marks, word and explanation
@@ -88,7 +88,7 @@ def explain(evidence: Evidence, decision: Decision) -> Judgement:
         },
         "synthetic": resolved.get("synthetic"),
         **evidence.figures,  # speedup, control and outputs, over the declared groups
-        "seconds": seconds_of(evidence),
+        "seconds": seconds_of(evidence),  # of all answers
         "slowest": slowest_prompts(speedup),
         "slower_share": slower_share(speedup),
         "next_round": _next_round(evidence, decision),
@@ -107,7 +107,8 @@ def _next_round(evidence: Evidence, decision: Decision) -> NextRound | None:
     if decision.fresh is None:
         return None
     speedup = evidence.measured.speedup
-    why = "fewer than two prompts were answered"
     if speedup:
         why, _advice = cannot_say(evidence, decision, speedup)
+    else:
+        why = "fewer than two prompts were answered"
     return {"why": f"{decision.cause}: {why}", "fresh": decision.fresh.value}

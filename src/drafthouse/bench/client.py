@@ -26,31 +26,32 @@ import aiohttp
 from ..core.bounded import CHAT_BYTES, CHAT_BYTES_PER_TOKEN, MIB
 from ..core.plain_text import without_passwords
 from ..core.retry import asked_to_wait
-from .ask import Ask
+from .chat_request import ChatRequest
 from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES
 from .raw_request import raw_request
 from .sse import says_done
 
 #: Timeout of opening a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
-#: The longest sum of a request's waits for `Retry-After` of HTTP 429, in seconds.
-RETRY_AFTER_S = 60.0
-#: The shortest single wait for `Retry-After`, in seconds: `Retry-After: 0` for ever would never use up RETRY_AFTER_S.
-LEAST_RETRY_S = 0.1
+#: The maximum time that a request waits in all for `Retry-After` of HTTP 429, in seconds.
+MAX_RETRY_WAIT_S = 60.0
+#: The minimum of a single wait for `Retry-After`, in seconds: endless `Retry-After: 0` would never reach the maximum.
+MIN_RETRY_WAIT_S = 0.1
 #: The time that a server has to close the connection after `[DONE]`, in seconds; then the client closes it.
-GRACE_S = 0.2
-#: Interval at which an open loop calls its ``until``, in seconds.
-UNTIL_EVERY_S = 0.1
+CLOSE_GRACE_S = 0.2
+#: Interval at which an open loop calls ``should_stop``, in seconds.
+STOP_CHECK_S = 0.1
 
 # The mark that ends a stream.
 _DONE = b"[DONE]"
-# A read of fewer bytes may hold only the end of the line `data: [DONE]`, whose beginning an earlier read brought.
+# A read of fewer bytes may hold only the end of the line `data: [DONE]` (12 bytes), whose beginning an earlier read
+# brought: the end of the stream is looked for after each such read.
 _SHORT_BYTES = 24
 
-# Names that other modules import from here; some are defined elsewhere.
+# Names that other modules import from here, also those of the modules that this one builds on.
 __all__ = [
     "CUT_OFF", "EMPTY", "FAILED", "NO_USAGE", "OK", "STATUSES",
-    "Ask", "Endpoint", "Recording", "closed_loop", "open_loop", "open_session", "raw_request", "send",
+    "ChatRequest", "Endpoint", "Recording", "closed_loop", "open_loop", "open_session", "raw_request", "send",
 ]  # fmt: skip
 
 
@@ -63,8 +64,8 @@ class Endpoint:
     model: str  # the model's name in requests
     api_key: str | None = field(default=None, repr=False)  # None: the server needs none; never in any output
     metrics_url: str | None = None  # of the engine's Prometheus counters; None: ``metrics_path`` below the base URL
-    metrics_path: str = "/metrics"  # not trtllm-serve's /metrics, which is JSON and cleared by a read
-    draft_fields: str = ""  # request fields, separated by spaces: set to true, answers report how much was drafted
+    metrics_path: str = "/metrics"  # trtllm-serve: /prometheus/metrics, as its /metrics is JSON and cleared by a read
+    draft_fields: str = ""  # names, separated by spaces, of request fields that make answers report drafts
     ca_pem: str | None = field(default=None, repr=False)  # PEM certificates to trust instead of the system's
 
     @property
@@ -103,14 +104,14 @@ class Recording:
     A request that was sent again after HTTP 429 has the answer and the times of its last attempt, except ``began_s``.
     """
 
-    ask: Ask
+    request: ChatRequest
     began_s: float = 0.0  # when `send` was called; connecting comes after it
     sent_s: float | None = None  # when the request was written to the socket; None: no connection
     due_s: float | None = None  # when an open loop was to send it; None: not from an open loop
     ended_s: float = 0.0  # when `[DONE]` arrived, else when the answer ended or failed
     http_status: int | None = None  # None: no response
     stream: bool = False  # True if the response was an event stream, whatever the request asked for
-    error: str | None = None  # the client's reason why the answer is missing or ended early; None: none
+    error: str | None = None  # what went wrong, as the client saw it; None: nothing
     whole: bool = False  # True if the answer is complete: a stream up to its `[DONE]`, another body up to its end
     location: str | None = None  # the target of a redirect, which is not followed; None: no redirect
     encoding: str = ""  # the Content-Encoding of a body that could not be decompressed; "" otherwise
@@ -149,15 +150,15 @@ def open_session(timeout_s: float, ca_pem: str | None = None) -> aiohttp.ClientS
     )
 
 
-async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> Recording:
+async def send(session: aiohttp.ClientSession, endpoint: Endpoint, request: ChatRequest) -> Recording:
     """Send one request and record its answer. Raises nothing except CancelledError; failures are in the recording.
 
     A stream ends with `[DONE]`, whether or not the server then closes the connection. After HTTP 429 with `Retry-After`
-    (RFC 9110) the request is sent again, while the waits sum up to at most `RETRY_AFTER_S`. Redirects are not followed:
-    they would forward the API key, and the numbers would belong to another server.
+    (RFC 9110) the request is sent again, while the waits sum up to at most `MAX_RETRY_WAIT_S`. Redirects are not
+    followed: they would forward the API key, and the numbers would belong to another server.
     """
-    record = Recording(ask, began_s=time.perf_counter())
-    body = ask.body(endpoint.model)
+    record = Recording(request, began_s=time.perf_counter())
+    body = request.body(endpoint.model)
     for name in endpoint.draft_fields.split():
         body[name] = True
     payload = json.dumps(body).encode()
@@ -179,18 +180,17 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
 
 
 async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: bytes, record: Recording) -> float | None:
-    """Send the request once and record its answer; the result is when to send it again.
+    """Send the request once and record its answer; return the seconds to wait before a retry, None for no retry.
 
-    - The server asks for a retry (HTTP 429) that the limit allows: the seconds to wait, as of `_retry_wait_s`.
-    - None otherwise: the server answered, the client broke off the answer, or the retry would come too late. The last
-      two of these set ``record.error``.
+    A retry is due if the server asks for one (HTTP 429) and `_retry_wait_s` allows it. ``record.error`` is set if it
+    does not allow it, or if the answer was too long.
     """
     async with session.post(
         endpoint.chat_url,
         data=payload,
         headers={
             "Content-Type": "application/json",
-            "Accept": "text/event-stream" if record.ask.stream else "application/json",
+            "Accept": "text/event-stream" if record.request.stream else "application/json",
             "Accept-Encoding": "identity",
             **endpoint.headers,
         },
@@ -200,8 +200,8 @@ async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: byt
         record.http_status = response.status
         record.stream = response.content_type == "text/event-stream"
         record.location = response.headers.get("Location") if response.status in REDIRECTS else None
-        broken_off = await _read_body(response, record)
-        if broken_off or response.status != 429:
+        closed_by_client = await _read_body(response, record)
+        if closed_by_client or response.status != 429:
             return None
         return _retry_wait_s(response, record)
 
@@ -219,9 +219,9 @@ async def _read_body(response: aiohttp.ClientResponse, record: Recording) -> boo
     body = record.body
     content = response.content
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    max_bytes = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
+    max_bytes = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.request.output_tokens
     decompress = _decompressor(encoding, max_bytes)
-    record.encoding = "" if decompress else encoding.replace("identity", "")  # identity: not compressed
+    record.encoding = "" if decompress else encoding.replace("identity", "")  # identity means: not compressed
     while data := await content.readany():
         if decompress is not None and not (data := decompress(data)):
             continue
@@ -239,7 +239,7 @@ async def _read_body(response: aiohttp.ClientResponse, record: Recording) -> boo
             await _drain(content)
             response.close()
             return True
-    # Only `[DONE]` completes a stream: a connection closed cleanly before it was cut by a proxy or the engine.
+    # Only `[DONE]` completes a stream. A clean close before it means that a proxy or the engine cut the stream.
     record.whole = not record.stream or says_done(body, len(body))
     return False
 
@@ -247,21 +247,21 @@ async def _read_body(response: aiohttp.ClientResponse, record: Recording) -> boo
 def _retry_wait_s(response: aiohttp.ClientResponse, record: Recording) -> float | None:
     """Seconds to wait before the request is sent again, after an HTTP 429.
 
-    None: the server names no time (`Retry-After`), or all waits together would exceed `RETRY_AFTER_S`, which is then
+    None: the server names no time (`Retry-After`), or all waits together would exceed `MAX_RETRY_WAIT_S`, which is then
     the ``record.error``.
     """
     wait_s = asked_to_wait(response.headers)
     if wait_s is None:
         return None
-    wait_s = max(wait_s, LEAST_RETRY_S)
-    if record.rate_limited_s + wait_s <= RETRY_AFTER_S:
+    wait_s = max(wait_s, MIN_RETRY_WAIT_S)
+    if record.rate_limited_s + wait_s <= MAX_RETRY_WAIT_S:
         return wait_s
-    record.error = f"the server asked for a retry in {wait_s:,.0f} s; the limit is {RETRY_AFTER_S:.0f} s"
+    record.error = f"the server asked for a retry in {wait_s:,.0f} s; the limit is {MAX_RETRY_WAIT_S:.0f} s"
     return None
 
 
 async def _drain(content: aiohttp.StreamReader) -> None:
-    """Read the rest of the response for at most `GRACE_S`; some servers never close the connection.
+    """Read the rest of the response for at most `CLOSE_GRACE_S`; some servers never close the connection.
 
     Errors are ignored, because the answer is already complete.
     """
@@ -272,7 +272,7 @@ async def _drain(content: aiohttp.StreamReader) -> None:
 
     if not content.at_eof():
         with contextlib.suppress(asyncio.TimeoutError, aiohttp.ClientError, OSError):
-            await asyncio.wait_for(rest(), GRACE_S)
+            await asyncio.wait_for(rest(), CLOSE_GRACE_S)
 
 
 def _decompressor(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | None:
@@ -288,31 +288,36 @@ def _decompressor(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | N
     return lambda data: decoder.decompress(data, max_bytes + 1)
 
 
+def _ignore(_record: Recording) -> None:
+    """The default of ``on_done``."""
+
+
 def _never() -> bool:
+    """The default of ``should_stop``."""
     return False
 
 
 async def closed_loop(
     session: aiohttp.ClientSession,
     endpoint: Endpoint,
-    asks: Iterable[Ask],
+    requests: Iterable[ChatRequest],
     max_concurrency: int,
-    on_done: Callable[[Recording], None] = lambda record: None,
-    until: Callable[[], bool] = _never,
+    on_done: Callable[[Recording], None] = _ignore,
+    should_stop: Callable[[], bool] = _never,
 ) -> list[Recording]:
-    """Send the requests, at most ``max_concurrency`` at once; the recordings are in the order of ``asks``.
+    """Send the requests, at most ``max_concurrency`` at once; the recordings are in the order of ``requests``.
 
-    ``asks`` may be endless: once ``until`` returns True, no further request starts, and the running ones are finished.
-    ``on_done`` gets the recording of each request when it ends. ``on_done`` and ``until`` run between the reads of the
-    answers on the same thread, so they have to return quickly.
+    ``requests`` may be endless: once ``should_stop`` returns True, no further request starts, and the running ones are
+    finished. ``on_done`` gets the recording of each request when it ends. ``on_done`` and ``should_stop`` run between
+    the reads of the answers on the same thread, so they have to return quickly.
     """
-    waiting = enumerate(asks)
-    recordings: dict[int, Recording] = {}  # by index of the request in ``asks``
+    waiting = enumerate(requests)
+    recordings: dict[int, Recording] = {}  # by index of the request in ``requests``
 
     async def worker() -> None:
-        while not until() and (indexed := next(waiting, None)) is not None:
-            index, ask = indexed
-            recordings[index] = await send(session, endpoint, ask)
+        while not should_stop() and (indexed := next(waiting, None)) is not None:
+            index, request = indexed
+            recordings[index] = await send(session, endpoint, request)
             on_done(recordings[index])
 
     await asyncio.gather(*(worker() for _ in range(max_concurrency)))
@@ -327,36 +332,38 @@ def _in_order(recordings: Mapping[int, Recording]) -> list[Recording]:
 async def open_loop(
     session: aiohttp.ClientSession,
     endpoint: Endpoint,
-    asks: Iterable[Ask],
-    gaps_s: Iterable[float],
-    on_done: Callable[[Recording], None] = lambda record: None,
-    until: Callable[[], bool] = _never,
+    requests: Iterable[ChatRequest],
+    intervals_s: Iterable[float],
+    on_done: Callable[[Recording], None] = _ignore,
+    should_stop: Callable[[], bool] = _never,
 ) -> list[Recording]:
-    """Start a request after each gap (seconds), however many still run, and wait for all answers.
+    """Start a request after each interval (seconds), however many still run, and wait for all answers.
 
-    Starting ends when ``asks`` or ``gaps_s`` is exhausted or ``until`` returns True; ``until`` is called at least every
-    0.1 s. Each gap counts from the time at which the previous request was due, not from when it was sent, so that a
-    delay does not reduce the load. The recordings are in the order of sending, each with ``due_s``.
+    No request starts once ``requests`` or ``intervals_s`` is exhausted or ``should_stop`` returns True. While it waits
+    for the next start, the loop calls ``should_stop`` every `STOP_CHECK_S`. Each interval counts from the time at
+    which the previous request was due, not from when it was sent, so that a delay does not reduce the load.
+
+    The recordings are in the order of sending, each with ``due_s``.
     """
-    waiting = iter(asks)
+    waiting = iter(requests)
     recordings: dict[int, Recording] = {}  # by index of the request
     running: set[asyncio.Task[None]] = set()
 
-    async def send_due(index: int, ask: Ask, due_s: float) -> None:
-        record = await send(session, endpoint, ask)
+    async def send_due(index: int, request: ChatRequest, due_s: float) -> None:
+        record = await send(session, endpoint, request)
         record.due_s = due_s
         recordings[index] = record
         on_done(record)
 
     due_s = time.perf_counter()
     try:
-        for index, gap_s in enumerate(gaps_s):
-            due_s += gap_s
-            while not until() and (left_s := due_s - time.perf_counter()) > 0:
-                await asyncio.sleep(min(left_s, UNTIL_EVERY_S))
-            if until() or (ask := next(waiting, None)) is None:
+        for index, interval_s in enumerate(intervals_s):
+            due_s += interval_s
+            while not should_stop() and (left_s := due_s - time.perf_counter()) > 0:
+                await asyncio.sleep(min(left_s, STOP_CHECK_S))
+            if should_stop() or (request := next(waiting, None)) is None:
                 break
-            task = asyncio.create_task(send_due(index, ask, due_s))
+            task = asyncio.create_task(send_due(index, request, due_s))
             running.add(task)
             task.add_done_callback(running.discard)
         await asyncio.gather(*running)

@@ -14,7 +14,7 @@ from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..prompts.prompt_plan import REPEATS, Asking, prompt_order, round_prompts
 from ..prompts.suites import Prompt, expand
 from ..prompts.synthetic import REPEAT
-from .ask import Ask
+from .chat_request import ChatRequest
 from .output_scoring import asking_token_ids
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PromptFields(TypedDict):
-    """The fields of an `Ask`, where they are explained, that come from the prompt; see `ask_fields`."""
+    """The fields of a `ChatRequest`, where they are explained, that come from the prompt; see `request_fields`."""
 
     suite: str
     kind: str
@@ -57,10 +57,10 @@ class StepOptions:
 class Group:
     """Requests that are measured together: one prompt kind at one temperature in one round."""
 
-    key: str  # as of `group_key`
+    key: str  # from `group_key`
     round: int  # from 1
     place: int  # position of the group in its round, from 0
-    asks: tuple[Ask, ...]  # in the order of sending
+    requests: tuple[ChatRequest, ...]  # in the order of sending
     concurrency: int = 1  # requests at once
 
 
@@ -120,14 +120,17 @@ def _prompts_by_kind(suites: Sequence[Suite], options: StepOptions) -> dict[str,
 def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, round_number: int) -> list[Group]:
     """The groups of a round; ``chosen`` are the prompts of the kinds to send."""
     cells = _cells_of_round(chosen, options, round_number) if options.asking else _all_cells(chosen, options)
-    asks = []  # by group
+    requests_by_group = []
     for (temperature, _), prompts in cells.items():
-        group_asks = []
+        group_requests = []
         for index, prompt in enumerate(prompts):
-            group_asks.append(_ask(prompt, options, round_number=round_number, index=index, temperature=temperature))
-        asks.append(group_asks)
+            request = _request(prompt, options, round_number=round_number, index=index, temperature=temperature)
+            group_requests.append(request)
+        requests_by_group.append(group_requests)
     groups: list[Group] = []
-    for (temperature, kind), with_ids in zip(cells, asking_token_ids(asks, options.token_ids), strict=True):
+    for (temperature, kind), with_ids in zip(
+        cells, asking_token_ids(requests_by_group, options.token_ids), strict=True
+    ):
         concurrency = _concurrency(kind, chosen, options)
         groups.append(Group(group_key(kind, temperature), round_number, len(groups), with_ids, concurrency))
     return groups
@@ -249,8 +252,8 @@ def _concurrency(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: Ste
     return options.concurrency
 
 
-def ask_fields(prompt: Prompt) -> PromptFields:
-    """The fields of an `Ask` that come from the prompt; group, temperature, round and seed come from the plan."""
+def request_fields(prompt: Prompt) -> PromptFields:
+    """The fields of a `ChatRequest` that come from the prompt; its other fields come from the plan."""
     return {
         "suite": prompt.suite,
         "kind": prompt.kind,
@@ -265,13 +268,13 @@ def ask_fields(prompt: Prompt) -> PromptFields:
     }
 
 
-def _ask(prompt: Prompt, options: StepOptions, *, round_number: int, index: int, temperature: float) -> Ask:
+def _request(prompt: Prompt, options: StepOptions, *, round_number: int, index: int, temperature: float) -> ChatRequest:
     """The request for a prompt; ``index`` is its position in the group, from 0."""
     seed = None
     if options.seed is not None:
         seed = options.seed + 10_000 * round_number + index  # no group has 10,000 requests: rounds share no seed
-    return Ask(
-        **ask_fields(prompt),
+    return ChatRequest(
+        **request_fields(prompt),
         group=group_key(prompt.kind, temperature),
         temperature=temperature,
         round=round_number,

@@ -44,7 +44,7 @@ class MachineState:
 
     monotonic_s: float  # of `time.monotonic`
     facts: MachineFacts  # the part that is stored in the result; {} from `read_cpu`
-    cpu_ticks: dict[str, int] = field(default_factory=dict)  # as of `_cpu_ticks`
+    cpu_ticks: dict[str, int] = field(default_factory=dict)  # from `_cpu_ticks`
     processes: dict[int, Process] = field(default_factory=dict)  # by pid
     energy_j: float | None = None  # the energy counter of the CPU packages; None: not readable, or not read
 

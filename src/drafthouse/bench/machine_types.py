@@ -160,7 +160,7 @@ class GroupMachine(TypedDict):
     """The machine before and after a group, and its activity in between."""
 
     round: int
-    group: str  # as of `groups.group_key`
+    group: str  # from `groups.group_key`
     before: MachineFacts
     after: MachineFacts
     between: Between

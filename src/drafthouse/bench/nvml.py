@@ -113,7 +113,7 @@ class Nvml:
         self.gpus = ()
 
     def _reading(self, gpu: Gpu) -> GpuReading:
-        """The current reading of a GPU, as of `readings`."""
+        """The current reading of a GPU, from `readings`."""
         library = self._library
         utilization = self._call(gpu, "nvmlDeviceGetUtilizationRates")
         # Version 2 of the call excludes memory reserved by the driver from `used`, as nvidia-smi does.

@@ -68,7 +68,7 @@ def _failure(record: Recording, endpoint: Endpoint) -> str | None:
             f"the answer is compressed (Content-Encoding: {_shortened(record.encoding, endpoint)}) but was requested "
             "uncompressed; turn compression off in the server or in the proxy before it"
         )
-    if record.http_status == 200 and (record.stream or not record.ask.stream):
+    if record.http_status == 200 and (record.stream or not record.request.stream):
         return None
     message = _shortened(_error_message(bytes(record.body)), endpoint) or record.error or "no text"
     if record.http_status == 200:

@@ -26,7 +26,7 @@ from .sse import read_answer, split_events
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from drafthouse.bench.ask import Ask
+    from drafthouse.bench.chat_request import ChatRequest
     from drafthouse.bench.client import Endpoint, Recording
     from drafthouse.bench.result_types import Request, StepResult
 
@@ -47,7 +47,7 @@ class TokenIds(TypedDict):
     """The token ids of a prompt and its answer."""
 
     round: int
-    group: str  # as of `groups.group_key`
+    group: str  # from `groups.group_key`
     prompt_id: str
     temperature: float
     prompt: str  # decimal ids, separated by spaces
@@ -104,7 +104,7 @@ class Logprobs(TypedDict):
 # --- which answers --------------------------------------------------------------------------------
 
 
-def asking_token_ids(groups: Sequence[Sequence[Ask]], max_answers: int) -> list[tuple[Ask, ...]]:
+def asking_token_ids(groups: Sequence[Sequence[ChatRequest]], max_answers: int) -> list[tuple[ChatRequest, ...]]:
     """The groups of a round, with token ids requested for at most ``max_answers``, spread evenly over the groups.
 
     Short prompts come first, each prompt once. Answers that a schema or tools constrain are left out, because the
@@ -118,21 +118,21 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], max_answers: int) -> list[
             if position < len(queue):
                 chosen.add(id(queue[position]))
 
-    def with_token_ids(ask: Ask) -> Ask:
-        if id(ask) not in chosen:
-            return ask
-        return replace(ask, extra={**(ask.extra or {}), _IDS_FIELD: True})
+    def with_token_ids(request: ChatRequest) -> ChatRequest:
+        if id(request) not in chosen:
+            return request
+        return replace(request, extra={**(request.extra or {}), _IDS_FIELD: True})
 
     return [tuple(map(with_token_ids, group)) for group in groups]
 
 
-def _short_first(group: Sequence[Ask]) -> list[Ask]:
+def _short_first(group: Sequence[ChatRequest]) -> list[ChatRequest]:
     """The requests of a group without schema and tools, each prompt once, the shortest messages first."""
-    by_prompt: dict[str, Ask] = {}
-    for ask in reversed(group):  # reversed, so that the first of a prompt's repeats stays
-        if ask.stream and not ask.tools and not ask.response_format:
-            by_prompt[whole_prompt(ask.prompt_id)] = ask
-    return sorted(by_prompt.values(), key=lambda ask: len(json.dumps(list(ask.messages))))
+    by_prompt: dict[str, ChatRequest] = {}
+    for request in reversed(group):  # reversed, so that the first of a prompt's repeats stays
+        if request.stream and not request.tools and not request.response_format:
+            by_prompt[whole_prompt(request.prompt_id)] = request
+    return sorted(by_prompt.values(), key=lambda request: len(json.dumps(list(request.messages))))
 
 
 def token_ids_of(record: Recording) -> TokenIds | None:
@@ -140,7 +140,7 @@ def token_ids_of(record: Recording) -> TokenIds | None:
 
     Events that are no JSON are skipped: `outcome_of` reports them.
     """
-    if not (record.ask.extra or {}).get(_IDS_FIELD) or not record.stream:
+    if not (record.request.extra or {}).get(_IDS_FIELD) or not record.stream:
         return None
     prompt: list[int] = []
     answer: list[int] = []
@@ -158,12 +158,12 @@ def token_ids_of(record: Recording) -> TokenIds | None:
     # Some vLLM versions leave the ids out of some chunks (vLLM issue 28246); the remaining ids are another text.
     if not prompt or not answer or len(answer) != read_answer(events).output_tokens:
         return None
-    ask = record.ask
+    request = record.request
     return {
-        "round": ask.round,
-        "group": ask.group,
-        "prompt_id": ask.prompt_id,
-        "temperature": ask.temperature,
+        "round": request.round,
+        "group": request.group,
+        "prompt_id": request.prompt_id,
+        "temperature": request.temperature,
         # Stored as text: as JSON lists they would take one line of the step's file for each id.
         "prompt": " ".join(map(str, prompt)),
         "answer": " ".join(map(str, answer)),

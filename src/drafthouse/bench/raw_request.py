@@ -33,7 +33,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
 
     The values are explained at the head of this file; one that is unknown is None.
     """
-    not_streamed = not record.ask.stream and not record.stream
+    not_streamed = not record.request.stream and not record.stream
     answer = read_answer(_events_of(record, not_streamed))
     status, error = outcome_of(record, answer, endpoint)
     sent_s = record.began_s if record.sent_s is None else record.sent_s
@@ -51,14 +51,14 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
     if answer.first_answer_s is not None:
         ttfat = (answer.first_answer_s - sent_s) * 1000
     gaps = [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)]
-    ask = record.ask
+    request = record.request
     return {
-        "prompt_id": ask.prompt_id,
-        "kind": ask.kind,
-        "suite": ask.suite,
-        "group": ask.group,
-        "round": ask.round,
-        "temperature": ask.temperature,
+        "prompt_id": request.prompt_id,
+        "kind": request.kind,
+        "suite": request.suite,
+        "group": request.group,
+        "round": request.round,
+        "temperature": request.temperature,
         "status": status,
         "error": endpoint.without_key(error) if error else None,
         "http_status": record.http_status,
@@ -67,7 +67,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "started_s": round(sent_s - zero_s, 6),
         "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens,
-        "max_tokens": ask.output_tokens,
+        "max_tokens": request.output_tokens,
         "cached_tokens": answer.cached_tokens,
         "ttft_ms": ttft,
         "ttfat_ms": ttfat,
@@ -81,7 +81,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "tool_calls": answer.tool_calls or None,
         # Characters in each chunk (not the "pieces" of samples.py); without speculation a chunk is one token.
         "pieces": chunk_lengths,
-        "gate": ask.gate,
+        "gate": request.gate,
         "timings": answer.timings,
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,

@@ -53,7 +53,7 @@ class Request(Cost):
     prompt_id: str
     kind: str  # the prompt kind
     suite: str  # the file of prompts
-    group: str  # the kind at one temperature, as of `groups.group_key`
+    group: str  # the kind at one temperature, from `groups.group_key`
     round: int
     temperature: float
     error: str | None  # why the status is not "ok"; None: it is
@@ -95,7 +95,7 @@ class Snapshot(Counts):
     error: str | None
     family: NotRequired[str]  # the set of counters, for an engine that has several
     length: NotRequired[float]  # a gauge of the mean acceptance length
-    traffic: NotRequired[dict[str, float]]  # as of `foreign_traffic.parse_traffic`
+    traffic: NotRequired[dict[str, float]]  # from `foreign_traffic.parse_traffic`
 
 
 class Counted(TypedDict):

@@ -1,4 +1,4 @@
-"""Assemble an arm's result from its steps, with the field names and formulas of `vllm bench serve`.
+"""Assemble an arm's result from its steps, with the field names and formulfrom `vllm bench serve`.
 
 An arm is one of the compared servers, baseline or speculative. As in `vllm/benchmarks/serve.py`, statistics are
 means, medians, population standard deviations and the 99th percentile by linear interpolation (numpy's default)

@@ -23,7 +23,7 @@ from ..core.format import count, listing
 from ..core.plain_text import without_passwords
 from ..core.step_clock import read_step_clock
 from ..engines.registry import DIALECTS
-from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
+from .client import FAILED, ChatRequest, Endpoint, Recording, closed_loop, open_session, raw_request, send
 from .foreign_traffic import clock_jump, foreign_work, read_clocks, settled, token_sums
 from .groups import Group, StepOptions, plan_groups
 from .instruments import Instruments, instruments
@@ -67,8 +67,8 @@ async def warm_up(
 
     Failed ones raise nothing: the result counts them, with the first one's error.
     """
-    asks = [
-        Ask(
+    warm_up_requests = [
+        ChatRequest(
             suite="warm-up",
             kind="warm-up",
             group="warm-up",
@@ -80,7 +80,7 @@ async def warm_up(
         )
         for index in range(1, requests + 1)
     ]
-    records = await closed_loop(session, endpoint, asks, concurrency)
+    records = await closed_loop(session, endpoint, warm_up_requests, concurrency)
     answers = [raw_request(record, endpoint, 0.0) for record in records]
     errors = [answer["error"] for answer in answers if answer["status"] == FAILED]
     return {"sent": len(answers), "failed": len(errors), "error": errors[0] if errors else None}
@@ -180,7 +180,7 @@ class _Step:
         self.counters: dict[str, Snapshot] = {}  # as last read, by arm
         self.timeouts = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)  # in a row, by arm
         self.done = 0  # ended requests of both arms
-        self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
+        self.total = sum(len(group.requests) for group in groups) * len(self.endpoints)
         self.measuring_since_s: float | None = None  # None: before the first measured request
         self.phase = "warm-up"
         self.text = ""
@@ -254,8 +254,10 @@ class _Step:
         group = self.current.group
         pending = []
         for endpoint in self.endpoints:
-            ended = {record.ask.prompt_id for record in self.current.records[endpoint.arm]}
-            unanswered = [f"{endpoint.arm}: {ask.prompt_id}" for ask in group.asks if ask.prompt_id not in ended]
+            ended = {record.request.prompt_id for record in self.current.records[endpoint.arm]}
+            unanswered = [
+                f"{endpoint.arm}: {request.prompt_id}" for request in group.requests if request.prompt_id not in ended
+            ]
             pending += unanswered[: group.concurrency]  # no more than these can be running
         return f"{group.key} was asked in round {group.round} (waiting or next: {listing(pending[:6])})"
 
@@ -300,17 +302,17 @@ class _Step:
         self.text = f"{group.key}, round {group.round}"
         self.sampler.forget()
         if group.concurrency == 1 and len(endpoints) > 1:
-            for index, ask in enumerate(group.asks):
+            for index, request in enumerate(group.requests):
                 for endpoint in self.in_turn(index + group.round):
                     with tallies[endpoint.arm]:
-                        record = await send(session, endpoint, ask)
+                        record = await send(session, endpoint, request)
                     records[endpoint.arm].append(record)
                     self.note_ended(endpoint, record)
         else:
             for endpoint in endpoints:
                 with tallies[endpoint.arm]:
                     records[endpoint.arm] = await closed_loop(
-                        session, endpoint, group.asks, group.concurrency, partial(self.note_ended, endpoint)
+                        session, endpoint, group.requests, group.concurrency, partial(self.note_ended, endpoint)
                     )
         jump = clock_jump(clocks, read_clocks())
         after = await self.read_counters(session)
@@ -337,11 +339,12 @@ class _Step:
 
     def note_foreign_work(self, group: Group, before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
         """Add to each arm's last counters the server's work for other clients, and its tokens by counter and usage."""
-        most_tokens = max((ask.output_tokens for ask in group.asks), default=0)
+        most_tokens = max((request.output_tokens for request in group.requests), default=0)
         sent: dict[str, list[Request]] = {}
         for endpoint in self.endpoints:
             # Two arms may share an address (a server compared with itself); its counters then hold both arms' requests.
-            sent.setdefault(endpoint.counters_url, []).extend(self.arms[endpoint.arm]["requests"][-len(group.asks) :])
+            ended = self.arms[endpoint.arm]["requests"][-len(group.requests) :]
+            sent.setdefault(endpoint.counters_url, []).extend(ended)
         for endpoint in self.endpoints:
             foreign = foreign_work(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url], most_tokens)
             self.arms[endpoint.arm]["counters"][-1] |= {

@@ -26,14 +26,14 @@ from ..profiles.own_entries import shown_path
 from ..profiles.workspace import catalog_for, resolved_profile, site_of_inventory
 from ..report.archive import find, read_kept
 from ..report.evidence import (
-    LANE,
+    NO_PROFILE,
+    CheckedEvidence,
     EvidenceFacts,
-    Proven,
+    add_verified_entry,
     check_profile,
-    measured_of,
+    evidence_report,
     profile_hash,
     read,
-    with_verified,
     write,
 )
 from .main import version
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def of_report(report: Path, to: Path, catalog: Catalog) -> Proven:
+def of_report(report: Path, to: Path, catalog: Catalog) -> CheckedEvidence:
     """Write an evidence folder for a kept report below ``to``. Raises DrafthouseError where `check` would refuse it."""
     kept = read_kept(report)
     name = kept.report["profile"]
@@ -77,7 +77,7 @@ def of_report(report: Path, to: Path, catalog: Catalog) -> Proven:
         found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
         needed = "a run of one of the profiles on an NVIDIA GPU"
         raise one_problem("evidence-refused", found, needed, "measure a profile on a GPU", str(report))
-    measured = measured_of(kept, version())
+    measured = evidence_report(kept, version())
     row: Any = measured["row"]
     facts: EvidenceFacts = {
         "schema": "drafthouse.evidence/1",
@@ -101,10 +101,10 @@ def folder_name(day: str, gpu: str, profile: str) -> str:
     return "-".join([day, *re.findall(r"[a-z0-9]+", f"{gpu} {profile}".lower())])
 
 
-def _check(proven: Proven, catalog: Catalog) -> None:
+def _check(proven: CheckedEvidence, catalog: Catalog) -> None:
     """Raise DrafthouseError where the profile was changed since it was measured, or does not exist."""
     name = proven.facts["profile"]
-    if name == LANE:  # a run of the GPU tests alone, without a profile
+    if name == NO_PROFILE:  # a run of the GPU tests alone, without a profile
         return
     if name not in catalog.profiles:
         do = "commit the profile with its evidence"
@@ -113,15 +113,15 @@ def _check(proven: Proven, catalog: Catalog) -> None:
     check_profile(proven, catalog.profiles[name], resolved["engine"]["version"])
 
 
-def _summary(proven: Proven) -> str:
+def _summary(proven: CheckedEvidence) -> str:
     """The evidence as text: for the GPU tests alone their levels, for a profile its verdict and engine."""
     facts = proven.facts
-    if facts["profile"] == LANE:
+    if facts["profile"] == NO_PROFILE:
         return f"levels {', '.join(map(str, facts['levels']))} on {proven.gpu_and_day}, no profile"
     return f"{facts['profile']} {facts['verdict']} on {proven.gpu_and_day}, {facts['engine']} {facts['engine_version']}"
 
 
-def _add(proven: Proven, path: Path) -> None:
+def _add(proven: CheckedEvidence, path: Path) -> None:
     """Write the GPU and the day into ``verified`` of the profile at ``path``; docs/proof.md reads the folder.
 
     Evidence of the GPU tests alone has no profile: nothing is written. Raises DrafthouseError for a folder elsewhere.
@@ -129,9 +129,9 @@ def _add(proven: Proven, path: Path) -> None:
     if proven.folder.parent != ROOT / "evidence":
         needed = f"a folder in {ROOT / 'evidence'}"
         raise one_problem("evidence-refused", str(proven.folder), needed, "move it there")
-    if proven.facts["profile"] != LANE:
+    if proven.facts["profile"] != NO_PROFILE:
         before = path.read_text("utf-8")
-        after = with_verified(before, proven.gpu_and_day)
+        after = add_verified_entry(before, proven.gpu_and_day)
         change = "unchanged"
         if after != before:
             replace_file(path, after, mode=0o644)

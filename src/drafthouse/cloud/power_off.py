@@ -2,8 +2,8 @@
 
     power_off.py FOLDER
 
-The deadline watch (deadline_watch.py) starts it on the box. FOLDER/arm.json, the file that tells the watch what to do,
-names the home folder of the servers. What ends:
+The deadline watch (deadline_watch.py) starts it on the box. FOLDER/arm.json, the watch's
+orders (it "arms" the watch), names the home folder of the servers. What ends:
 
 - the supervisors of that folder, the start scripts of its servers, and the programs that would restart a server;
 - all child processes of these;
@@ -25,17 +25,26 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-# Seconds from SIGTERM until a supervisor is no longer waited for; it gives each of its programs 30 s to end.
+# How long to wait for a supervisor after SIGTERM, in seconds; it gives each of its programs 30 s to end.
 GRACE_S = 40.0
-# Seconds from SIGTERM to SIGKILL for processes that a supervisor left, such as a worker in its own session.
+# Seconds from SIGTERM to SIGKILL for processes that a supervisor left behind, such as a worker in its own session.
 _KILL_AFTER_S = 3.0
-_DOCKER_S = 120.0  # seconds for the answer to a request; that to a stop comes once the container has stopped
+_DOCKER_TIMEOUT_S = 120.0  # a request to stop a container is answered once it has stopped
 _DOCKER_SOCKET = "unix:///var/run/docker.sock"
 _LIST_PATH = "/containers/json?filters=%7B%22name%22%3A%5B%22%5E%2Fdrafthouse-%22%5D%7D"  # {"name":["^/drafthouse-"]}
 
-#: The processes by pid: the words of the command line, and the pid of the parent.
-ProcessTable = Mapping[int, tuple[tuple[str, ...], int]]
+
+class Process(NamedTuple):
+    """A process of the box."""
+
+    argv: tuple[str, ...]  # its command line; ("",) for a zombie
+    parent: int  # pid
+
+
+#: The processes by pid.
+ProcessTable = Mapping[int, Process]
 
 
 def processes() -> ProcessTable:
@@ -44,40 +53,40 @@ def processes() -> ProcessTable:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                words = (entry / "cmdline").read_text("utf-8", errors="replace").rstrip("\0").split("\0")
-                # The process name may contain blanks and brackets; state and parent follow its last bracket.
+                argv = (entry / "cmdline").read_text("utf-8", errors="replace").rstrip("\0").split("\0")
+                # The process name may contain spaces and parentheses; state and parent follow the last parenthesis.
                 parent = int((entry / "stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()[1])
-                table[int(entry.name)] = (tuple(words), parent)
+                table[int(entry.name)] = Process(tuple(argv), parent)
     return table
 
 
-def root_processes(table: ProcessTable, home: str) -> set[int]:
+def server_processes(table: ProcessTable, home: str) -> set[int]:
     """Pids of the processes below ``home`` that are a server, keep one running, or would restart one."""
     prefix = f"{home.rstrip('/')}/"
     program = re.compile(rf"{re.escape(prefix)}drafthouse-[0-9a-f]+\.pyz")
 
-    def is_server(words: Sequence[str]) -> bool:
+    def is_server(argv: Sequence[str]) -> bool:
         """True for ``bash HOME/served/…/serve.sh`` and similar commands."""
-        return any(word.startswith(f"{prefix}served/") for word in words)
+        return any(word.startswith(f"{prefix}served/") for word in argv)
 
-    def restarts_server(words: Sequence[str]) -> bool:
+    def restarts_server(argv: Sequence[str]) -> bool:
         """True for ``python HOME/drafthouse-HASH.pyz restore``, or ``guard``."""
-        if len(words) < 3 or not program.fullmatch(words[1]):
+        if len(argv) < 3 or not program.fullmatch(argv[1]):
             return False
-        return words[2] in ("restore", "guard")
+        return argv[2] in ("restore", "guard")
 
-    def is_supervisor(words: Sequence[str]) -> bool:
+    def is_supervisor(argv: Sequence[str]) -> bool:
         """True for ``python supervisord … HOME/…``."""
-        return any(Path(word).name == "supervisord" for word in words[:2]) and words[-1].startswith(prefix)
+        return any(Path(word).name == "supervisord" for word in argv[:2]) and argv[-1].startswith(prefix)
 
     pids = set()
-    for pid, (words, _) in table.items():
-        if is_server(words) or restarts_server(words) or is_supervisor(words):
+    for pid, (argv, _) in table.items():
+        if is_server(argv) or restarts_server(argv) or is_supervisor(argv):
             pids.add(pid)
     return pids
 
 
-def with_children(table: ProcessTable, pids: Collection[int]) -> set[int]:
+def with_descendants(table: ProcessTable, pids: Collection[int]) -> set[int]:
     """The processes and all their descendants, without this process."""
     tree = set(pids)
     while children := {pid for pid, (_, parent) in table.items() if parent in tree} - tree:
@@ -85,17 +94,18 @@ def with_children(table: ProcessTable, pids: Collection[int]) -> set[int]:
     return tree - {os.getpid()}
 
 
-def end(home: str, grace_s: float = GRACE_S) -> int:
-    """End all servers below ``home``; return how many processes ran at the start, with their descendants.
+def end_servers(home: str, grace_s: float = GRACE_S) -> int:
+    """End all servers below ``home``; return how many processes these were, with their descendants.
 
-    1. The `root_processes` get SIGTERM and ``grace_s`` seconds.
+    1. The `server_processes` get SIGTERM and ``grace_s`` seconds.
     2. All that still run, descendants too, get SIGTERM and `_KILL_AFTER_S`.
-    3. The rest gets SIGKILL.
+    3. Whatever still runs gets SIGKILL.
     """
     table = processes()
-    roots = root_processes(table, home)
-    pids = with_children(table, roots)
-    # A supervisor ends its children itself, and would restart a child that is ended by other means.
+    roots = server_processes(table, home)
+    pids = with_descendants(table, roots)
+    # A supervisor ends its children itself. One that sees a child end first may start it again, and ends that too when
+    # its own SIGTERM comes.
     _signal(roots & pids, signal.SIGTERM)
     _wait_for_exit(table, roots & pids, grace_s)
     _signal(_still_running(table, pids), signal.SIGTERM)
@@ -114,9 +124,9 @@ def _wait_for_exit(table: ProcessTable, pids: Collection[int], seconds: float) -
 def _still_running(table: ProcessTable, pids: Collection[int]) -> set[int]:
     """Those of ``pids`` that still run the same command as in ``table``.
 
-    A reused pid has another command line, and a zombie process has none.
+    A reused pid has another command line, and a zombie has an empty one, so neither counts.
     """
-    return {pid for pid, (words, _) in processes().items() if pid in pids and words == table[pid][0]}
+    return {pid for pid, (argv, _) in processes().items() if pid in pids and argv == table[pid].argv}
 
 
 def _signal(pids: Collection[int], signum: signal.Signals) -> None:
@@ -130,7 +140,7 @@ class _Docker(http.client.HTTPConnection):
     """Connection to the Docker API over its socket; the box may not have the docker program."""
 
     def __init__(self) -> None:
-        super().__init__("docker", timeout=_DOCKER_S)
+        super().__init__("docker", timeout=_DOCKER_TIMEOUT_S)
 
     def connect(self) -> None:
         """Connect to the socket instead of a host."""
@@ -146,7 +156,7 @@ class _Docker(http.client.HTTPConnection):
 
 
 def end_containers() -> int:
-    """Stop Drafthouse's running containers, which Docker then does not restart; return how many stopped.
+    """Stop Drafthouse's running containers, so that their restart policy does not apply; return how many stopped.
 
     0 too if there is no Docker, or if its list cannot be read. A container that cannot be stopped is not counted.
     """
@@ -164,14 +174,14 @@ def end_containers() -> int:
 
 
 def main() -> int:
-    """End all servers; print one line that says how many, or nothing if there were none or arm.json has no home."""
+    """End all servers, and print how many these were, if any. Nothing is done if arm.json has no home."""
     home = json.loads((Path(sys.argv[1]) / "arm.json").read_text("utf-8")).get("home")
     if not home:
         return 0
-    ended = end(home)
+    ended = end_servers(home)
     containers = end_containers()
     if ended or containers:
-        print(f"stopped what served: {ended} processes, {containers} containers; this box still bills: make destroy")
+        print(f"stopped the servers: {ended} processes, {containers} containers; this box still bills: make destroy")
     return 0
 
 

@@ -159,7 +159,7 @@ class DockerApi:
         return version
 
     def _get(self, path: str) -> Any:
-        """The object at ``path``. Raises DrafthouseError for any failure, as of an engine that does not answer."""
+        """The object at ``path``. Raises DrafthouseError for any failure, also if the engine does not answer."""
         try:
             return dict(self.call("GET", path))
         except (OSError, EngineError, TypeError, ValueError) as error:

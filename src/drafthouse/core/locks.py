@@ -112,3 +112,19 @@ def _end(pid: int) -> None:
     """Ask a process to end; it may have ended already."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
+
+
+def is_held(file: Path, kernel_locks: str | None = None) -> bool:
+    """True if a process holds the lock (flock) of a file; False too if the file or the kernel's list cannot be read.
+
+    ``kernel_locks``: the kernel's list of all locks, by default the content of /proc/locks. To test a lock by taking it
+    is unsafe: a run that begins in that moment would see the tester as the job of an earlier run, and end it.
+    """
+    try:
+        inode = file.stat().st_ino
+        text = Path("/proc/locks").read_text("utf-8") if kernel_locks is None else kernel_locks
+    except OSError:
+        return False
+    # A line: "1: FLOCK  ADVISORY  WRITE 4242 08:01:131099 0 EOF", with the pid and then device and inode of the file.
+    # The device is not compared: on an overlay file system, `stat` and this list have different ones.
+    return any(line.split()[1:2] == ["FLOCK"] and f":{inode} " in line for line in text.splitlines())

@@ -67,7 +67,7 @@ TOKENS = {
 _TOKEN = re.compile(rf"{_START}(?:{'|'.join(TOKENS.values())})")
 # A key of vast.ai has 64 hexadecimal digits, like a sha256: it is removed unless the text around it names a hash.
 _HEX = re.compile(r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))[0-9a-f]{64}(?![0-9A-Za-z])")
-# The text before a hash on its line. `_OF_FILE` is the text behind one: a file's suffix, or a name as of sha256sum.
+# The text before a hash on its line. `_OF_FILE` is the text behind one: a file's suffix, or a name (sha256sum).
 _IS_HASH = re.compile(
     r"(?i)(?:(?:sha-?256|digest|checksum|fingerprint|drafthouse\.definition)(?:(?!key|token|secret)[^\n]){0,60}"
     r"|(?:etag|oid|hash|blob|layer|commit|revision|container|image|certificate|(?<![a-z])id|_id|(?-i:[a-z]ID))[\"'=:\\\s\-]{0,6}|[/@~])$"

@@ -88,9 +88,9 @@ def round_load(resolved: ResolvedProfile, round_number: int, later: list[int]) -
     answers = 0
     tokens = 0.0
     for group in plan_groups(_suites(resolved, step), options):
-        answers += len(group.asks)
+        answers += len(group.requests)
         # Concurrent requests share the engine's steps, so their tokens count once.
-        tokens += sum(ask.output_tokens for ask in group.asks) / group.concurrency
+        tokens += sum(request.output_tokens for request in group.requests) / group.concurrency
     return RoundLoad(answers, tokens)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.words import DOES_NOT_PAY, EARLIER, PAYS, RULE
+from ..analysis.words import DOES_NOT_PAY, EARLIER, PAYS, RULE_VERSION
 from ..core.errors import DrafthouseError, one_problem
 from ..core.format import shown_date
 from ..core.pins import is_digest
@@ -122,7 +122,7 @@ def _facts_of(kept: Kept, clone_reports: Path) -> ReportFacts:
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     verdict = report["verdict"]
     name = f"{folder.parent.name}/{folder.name[:15]}"  # a report's folder begins with YYYYMMDD-HHMMSS
-    earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
+    earlier = "" if verdict.get("rule") == RULE_VERSION else f" ({EARLIER})"
     proof = (
         f"Proof: report of {shown_date(report['date'])}, measured on {run['hardware']['name']} in the runtime"
         f" {run['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."

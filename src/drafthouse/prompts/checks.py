@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from ..core.errors import did_you_mean
 from ..core.schema import Findings, check, check_keys
 from ..core.typed_shape import shape_of
-from .suite_types import AskFields, ResponseFormat, Tool
+from .suite_types import RequestContent, ResponseFormat, Tool
 
 if TYPE_CHECKING:
-    from drafthouse.prompts.suite_types import Again, Ask, Gate, JsonSchema, PromptEntry
+    from drafthouse.prompts.suite_types import Again, ChatPrompt, Gate, JsonSchema, PromptEntry
 
 #: Names of gates that check single answers: JSON, tool calls, and words hidden in a long text.
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
@@ -45,12 +45,12 @@ RESERVED = (
 )
 
 #: Keys that a prompt, a kind (for all of its prompts) and a line of a user's JSONL file may have.
-ASK_FIELDS = shape_of(AskFields).fields
+REQUEST_FIELDS = shape_of(RequestContent).fields
 _TOOL = shape_of(Tool)
 _RESPONSE_FORMAT = shape_of(ResponseFormat)
 
 
-def check_request_fields(entry: AskFields, findings: Findings, path: str) -> None:
+def check_request_fields(entry: RequestContent, findings: Findings, path: str) -> None:
     """Add to ``findings`` the problems of tools, response format and request fields; ``entry`` has the right shape."""
     names: list[str] = []
     for index, tool in enumerate(entry.get("tools") or []):
@@ -95,7 +95,7 @@ def _check_further_fields(request: object, findings: Findings, path: str) -> Non
                 f"{path}.{name}",
                 f"the key '{name}'",
                 "a field that neither the experiment nor another key of the suite sets",
-                f"write '{name}:' beside 'request:'" if name in ASK_FIELDS else "remove it",
+                f"write '{name}:' beside 'request:'" if name in REQUEST_FIELDS else "remove it",
             )
 
 
@@ -106,7 +106,7 @@ def _check_schema(value: object, findings: Findings, path: str) -> None:
     check_keys(value, findings, path)
 
 
-def check_expect(asked: Ask, findings: Findings, path: str) -> None:
+def check_expect(asked: ChatPrompt, findings: Findings, path: str) -> None:
     """Add to ``findings`` an `expect:` that no answer can meet; ``asked`` has its kind's fields filled in."""
     expect = asked.get("expect") or {}
     tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if _is_tool(tool)]
@@ -135,14 +135,14 @@ def _is_tool(tool: object) -> bool:
     return isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping) and "name" in tool["function"]
 
 
-def wants_json(asked: AskFields) -> bool:
+def wants_json(asked: RequestContent) -> bool:
     """True if the response format of a prompt is JSON."""
     form = asked.get("response_format")
     return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
 
 
-def copy_request_fields(prompt: AskFields, source: AskFields) -> None:
-    """Copy the fields of `AskFields` from ``source`` to ``prompt``, except those that ``prompt`` has."""
+def copy_request_fields(prompt: RequestContent, source: RequestContent) -> None:
+    """Copy the fields of `RequestContent` from ``source`` to ``prompt``, except those that ``prompt`` has."""
     if "tools" in source and "tools" not in prompt:
         prompt["tools"] = source["tools"]
     if "response_format" in source and "response_format" not in prompt:
@@ -151,7 +151,7 @@ def copy_request_fields(prompt: AskFields, source: AskFields) -> None:
         prompt["request"] = source["request"]
 
 
-def with_kind_fields(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
+def with_kind_fields(kind: RequestContent, prompt: PromptEntry) -> PromptEntry:
     """A prompt with its kind's fields filled in; its own fields win, in `request` field by field."""
     asked: PromptEntry = {**prompt}
     copy_request_fields(asked, kind)
@@ -162,7 +162,7 @@ def with_kind_fields(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
     return asked
 
 
-def gate_of(asked: Ask) -> Gate | None:
+def gate_of(asked: ChatPrompt) -> Gate | None:
     """The gate of a prompt, as plain data that is stored with its requests; None if any answer is right.
 
     ``{"name": "tools", "tools": {name: parameters}, "tool": the tool that must be called or None}``,
@@ -185,7 +185,7 @@ def gate_of(asked: Ask) -> Gate | None:
     return None
 
 
-def schemas_of(asked: AskFields) -> list[tuple[str, JsonSchema]]:
+def schemas_of(asked: RequestContent) -> list[tuple[str, JsonSchema]]:
     """The JSON schemas of a prompt's tools and response format, each with its path below the prompt."""
     schemas = []
     for index, tool in enumerate(asked.get("tools") or []):

@@ -20,7 +20,7 @@ from .json_schema import schema_problem
 from .suites import check_suite
 
 if TYPE_CHECKING:
-    from drafthouse.prompts.suite_types import AskFields, Suite
+    from drafthouse.prompts.suite_types import RequestContent, Suite
 
 #: The largest prompt file, in bytes; the largest common one, ShareGPT's, has 700 MB.
 MOST_BYTES = 1024 * MIB
@@ -149,7 +149,7 @@ def _check_schemas(suite: Suite, where: str) -> None:
     """Raise DrafthouseError for the invalid JSON schemas of a suite: no answer could be checked by them."""
     findings = Findings(where)
     for kind, entry in suite["kinds"].items():
-        asks_by_place: list[tuple[str, AskFields]] = [(f"kinds.{kind}", entry)]
+        asks_by_place: list[tuple[str, RequestContent]] = [(f"kinds.{kind}", entry)]
         asks_by_place += [(f"kinds.{kind}.prompts[{number}]", prompt) for number, prompt in enumerate(entry["prompts"])]
         for place, asks in asks_by_place:
             for path, schema in schemas_of(asks):

@@ -16,7 +16,7 @@ from .long_context import CHARACTERS_A_TOKEN, Chooser, days, long_text
 from .synthetic import REPEAT, SETTINGS, TEXTS
 
 if TYPE_CHECKING:
-    from drafthouse.prompts.suite_types import Ask, JsonSchema, PromptEntry, ResponseFormat
+    from drafthouse.prompts.suite_types import ChatPrompt, JsonSchema, PromptEntry, ResponseFormat
 
 #: A form is exhausted after this many prompts in a row that were not new.
 _TRIES = 500
@@ -105,17 +105,17 @@ _SCHEMA: JsonSchema = {
 # passage ignore it.
 
 
-def _summarise(choose: Chooser, number: int) -> Ask:
+def _summarise(choose: Chooser, number: int) -> ChatPrompt:
     text = " ".join(day.partition(". ")[2] for day in itertools.islice(days(number, choose.one(SETTINGS)), 2))
     return _ask(f"{choose.one(_SUMMARY_QUESTIONS)}\n\n{text}")
 
 
-def _summarise_long(choose: Chooser, number: int) -> Ask:
+def _summarise_long(choose: Chooser, number: int) -> ChatPrompt:
     text = long_text(int(CHARACTERS_A_TOKEN * _LONG_TOKENS), number, choose.one(SETTINGS))
     return _ask(f"{choose.one(_LONG_QUESTIONS)}\n\n{text}")
 
 
-def _math(choose: Chooser, number: int) -> Ask:
+def _math(choose: Chooser, number: int) -> ChatPrompt:
     """A word problem with two different persons, and numbers with p < q < n < m."""
     a = choose.number(len(_NAMES))
     b = (a + 1 + choose.number(len(_NAMES) - 1)) % len(_NAMES)
@@ -125,18 +125,18 @@ def _math(choose: Chooser, number: int) -> Ask:
     return _ask(f"{problem} Show your working.")
 
 
-def _travel(choose: Chooser, number: int) -> Ask:
+def _travel(choose: Chooser, number: int) -> ChatPrompt:
     trip = f"Imagine {choose.one(_LENGTHS)} in {choose.one(_PLACES)}, {choose.one(_COMPANIONS)}."
     return _ask(f"{trip} Describe the place and its culture. {choose.one(_TRIP_QUESTIONS)}")
 
 
-def _json_form(choose: Chooser, number: int) -> Ask:
+def _json_form(choose: Chooser, number: int) -> ChatPrompt:
     text = next(days(number, choose.one(SETTINGS)))
     form: ResponseFormat = {"type": "json_schema", "json_schema": {"name": "entry", "strict": True, "schema": _SCHEMA}}
     return {**_ask(f"Read this entry of a logbook and fill in the form as JSON:\n\n{text}"), "response_format": form}
 
 
-def _tool_call(choose: Chooser, number: int) -> Ask:
+def _tool_call(choose: Chooser, number: int) -> ChatPrompt:
     """A question that one of the suite's tools answers, with two different cities."""
     tool = choose.one(sorted(_CALL_REQUESTS))
     city = choose.number(len(_CITIES))
@@ -154,7 +154,7 @@ def _tool_call(choose: Chooser, number: int) -> Ask:
     return {**_ask(text), "expect": {"tool": tool}}
 
 
-def _needle(choose: Chooser, number: int) -> Ask:
+def _needle(choose: Chooser, number: int) -> ChatPrompt:
     """A logbook with a hidden number, and the question for it."""
     hidden = str(2000 + choose.number(7000))
     needle, question = choose.one(_FACTS_AND_QUESTIONS)
@@ -172,17 +172,17 @@ def _needle(choose: Chooser, number: int) -> Ask:
     return {**ask, "expect": {"contains": hidden}}
 
 
-def _ask(text: str) -> Ask:
+def _ask(text: str) -> ChatPrompt:
     """A prompt of one user message."""
     return {"messages": [{"role": "user", "content": text}]}
 
 
-def _ask_maker(text_of_form: Callable[[Chooser, int], str]) -> Callable[[Chooser, int], Ask]:
+def _ask_maker(text_of_form: Callable[[Chooser, int], str]) -> Callable[[Chooser, int], ChatPrompt]:
     """A function that makes a prompt, from one that makes its text."""
     return lambda choose, number: _ask(text_of_form(choose, number))
 
 
-_FORMS: dict[str, Callable[[Chooser, int], Ask]] = {
+_FORMS: dict[str, Callable[[Chooser, int], ChatPrompt]] = {
     **{name: _ask_maker(text) for name, text in TEXTS.items()},
     "json": _json_form,
     "math": _math,
@@ -196,7 +196,7 @@ _FORMS: dict[str, Callable[[Chooser, int], Ask]] = {
 MORE_FORMS = tuple(sorted(_FORMS))
 
 
-def more_prompts(form: str, seed: int) -> Iterator[Ask]:
+def more_prompts(form: str, seed: int) -> Iterator[ChatPrompt]:
     """Yield prompts of a form, without ids and no two equal, until the form is exhausted."""
     choose = Chooser("more", form, seed)
     texts: set[str] = set()
@@ -249,6 +249,6 @@ def add_synthetic(
     return added
 
 
-def _messages_key(prompt: Ask) -> str:
+def _messages_key(prompt: ChatPrompt) -> str:
     """The messages of a prompt as a text, to recognise equal ones."""
     return repr(prompt["messages"])

@@ -83,7 +83,7 @@ class Gate(TypedDict):
     tool: NotRequired[str | None]  # the tool that an answer must call; None: any of ``tools``
 
 
-class AskFields(TypedDict, total=False):
+class RequestContent(TypedDict, total=False):
     """Request fields beside the messages, of a prompt, or of a kind for all of its prompts."""
 
     tools: Annotated[list[Tool], List(Anything())]
@@ -91,14 +91,14 @@ class AskFields(TypedDict, total=False):
     request: RequestFields  # further fields
 
 
-class Ask(AskFields):
+class ChatPrompt(RequestContent):
     """The content of a request, and what is expected of its answer."""
 
     messages: list[Message]
     expect: NotRequired[Expect]
 
 
-class Line(Ask):
+class Line(ChatPrompt):
     """A prompt of a user's JSONL file, in the format `messages`."""
 
     id: NotRequired[str]  # without one: the kind and the number of the line
@@ -128,7 +128,7 @@ class Talk(TypedDict):
     setting: NotRequired[Literal["farm", "harbour", "station"]]  # what the sentences are about; default: harbour
 
 
-class PromptEntry(Ask):
+class PromptEntry(ChatPrompt):
     """A prompt of a suite."""
 
     id: str  # unique in the suite
@@ -150,7 +150,7 @@ class Made(TypedDict):
     seed: NotRequired[Annotated[int, {"low": 0}]]
 
 
-class Kind(AskFields):
+class Kind(RequestContent):
     """The prompts of one category. A file may have ``made`` or ``talk`` instead of ``prompts``."""
 
     output_tokens: Count  # the output length of its prompts

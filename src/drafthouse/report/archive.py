@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ..analysis.words import EARLIER, RULE
+from ..analysis.words import EARLIER, RULE_VERSION
 from ..bench.kept_shapes import REPORT, checked, checked_result, with_gains
 from ..bench.result_types import ArmResult
 from ..bench.stats import Gain
@@ -204,7 +204,7 @@ def _line(folder: Path) -> KeptLine:
             said=str(verdict["word"]),
             speedup=verdict.get("speedup"),
             engine=f"{engine.get('name') or ''} {engine.get('version') or ''}".strip(),
-            earlier=verdict.get("rule") != RULE,
+            earlier=verdict.get("rule") != RULE_VERSION,
         )
     except DrafthouseError as error:
         reason = error.problems[0].found.splitlines()[0]

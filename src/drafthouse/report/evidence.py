@@ -2,12 +2,14 @@
 
     evidence/<day>-<gpu>-<profile>/
         evidence.json   what was run and where, and the SHA-256 of all other files
-        report.json     the report's row (`row.py`), with predicted and used GPU memory
+        report.json     the report's row (`row.py`: the report reduced to its public fields), with the GPU memory that
+                        was predicted and used; missing if no profile was measured
+        level0.json, level1.json   results of these levels of `make test-gpu` (docs/gpu-lane.md)
         fixtures/*.json outputs of nvidia-smi and NVML, marked `recorded`, without serial numbers and UUIDs
 
 A folder holds no hashes of prompts, no paths and no hosts, all of which a report has. A profile's ``verified`` and
-docs/proof.md are made from these folders, so data that may not be from a real GPU run is refused: fixtures that are not
-`recorded`, an engine that used no GPU memory, a profile that has changed since, and an `invalid` verdict.
+docs/proof.md are made from these folders, so anything that might not come from a real GPU run is refused: fixtures that
+are not `recorded`, an engine that used no GPU memory, a profile that has changed since, and an `invalid` verdict.
 """
 
 from __future__ import annotations
@@ -34,30 +36,30 @@ from .report_types import ARMS, Arm
 from .row import ROW_SHAPE, Row, row_of
 
 SCHEMA: Final = "drafthouse.evidence/1"
-#: In place of a profile's name: a run of `make test-gpu` without a model, that is, of its levels 0 and 1 only.
-LANE: Final = "gpu-lane"
-#: The most bytes of all files of a folder together. Folders are committed, so they have to be small.
-MOST_BYTES = 200_000
+#: Stands in place of a profile's name if only levels 0 and 1 of `make test-gpu` were run, which measure no profile.
+NO_PROFILE: Final = "gpu-lane"
+#: The maximum size of a folder's files together. Folders are committed, so they have to be small.
+MAX_FOLDER_BYTES = 200_000
 #: The verdicts that evidence may have: all except `invalid`.
 _VERDICTS = (PAYS, DOES_NOT_PAY, CANNOT_SAY)
 #: The paths of the files that a folder may contain besides evidence.json.
 _FILE = re.compile(r"report\.json|level[01]\.json|fixtures/[a-z0-9-]{1,40}\.json")
 #: The name of a folder: its day, GPU and profile.
 _NAME = re.compile(r"20\d\d-\d\d-\d\d-[a-z0-9-]+")
-#: A UUID of a GPU, which identifies a single card. One that begins with eight zeros is masked, and does not match.
+#: A UUID of a GPU, which identifies a single card. Masked UUIDs, which begin with eight zeros, do not match.
 _UUID = re.compile(r"(?:GPU|MIG)-(?!0{8}-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-#: A SHA-256 as a JSON string, from its first quotation mark up to its last one.
+#: A SHA-256 as a JSON string, without the closing quotation mark.
 _SHA256 = re.compile(r'"(?:sha256:)?[0-9a-f]{64}(?=")')
-#: Keys under which prompts, answers, names of hosts and paths stand in other files; evidence must not have them.
+#: Keys that hold prompts, answers, host names and paths in other files; evidence must not have them.
 _PRIVATE_KEYS = frozenset(
     ("prompt", "prompts", "messages", "content", "text", "answer", "answers", "completion", "host", "hostname", "path")
 )
-#: Fraction of the weights' size that the GPUs must have held while an arm answered.
-_HELD_SHARE = 0.9
-#: How to mend a refused folder, unless a check knows better.
-_AGAIN = "run make test-gpu again"
+#: The GPU memory in use while an arm answered must be at least this fraction of the weights' size.
+_MIN_WEIGHTS_SHARE = 0.9
+#: The default advice for a refused folder.
+_RUN_AGAIN = "run make test-gpu again"
 
-#: Shapes of evidence.json and report.json, as of `EvidenceFacts` and `Measured`.
+#: The shapes of evidence.json and report.json, which match `EvidenceFacts` and `EvidenceReport`.
 _REQUIRED_TEXT = Value(required=True)
 _TEXT_OR_NULL = Value(required=True, null=True)
 _FACTS = Map(
@@ -73,13 +75,13 @@ _BYTES_BY_ARM = Map({arm: Value(int, required=True, low=0) for arm in ARMS}, req
 _MEASURED = Map({"row": ROW_SHAPE, **dict.fromkeys(("weights", "predicted", "held"), _BYTES_BY_ARM)})
 
 
-class Measured(TypedDict):
+class EvidenceReport(TypedDict):
     """The report.json of an evidence folder; GPU memory is in bytes over all GPUs, by arm."""
 
     row: Row  # the report, as `row.py` reduces it
     weights: dict[Arm, int]  # weights of the target, and of the draft model if the arm has one
     predicted: dict[Arm, int]  # what the plan said before the run
-    held: dict[Arm, int]  # the most that the GPUs held while the arm answered
+    held: dict[Arm, int]  # the maximum in use while the arm answered
 
 
 class EvidenceFacts(TypedDict):
@@ -89,8 +91,8 @@ class EvidenceFacts(TypedDict):
     day: str  # of the run, YYYY-MM-DD
     gpu: str  # name of the GPU, as its driver gives it
     driver: str  # version of the driver
-    profile: str  # name of the profile; `LANE` if none was measured
-    profile_sha256: str | None  # as of `profile_hash`, when it was measured
+    profile: str  # name of the profile; `NO_PROFILE` if none was measured
+    profile_sha256: str | None  # from `profile_hash`, when the profile was measured
     engine: str | None
     engine_version: str | None
     verdict: str | None  # one of `_VERDICTS`
@@ -100,12 +102,12 @@ class EvidenceFacts(TypedDict):
 
 
 @dataclass(frozen=True)
-class Proven:
+class CheckedEvidence:
     """An evidence folder that passed all checks; ``measured`` is None if no profile was measured."""
 
     folder: Path
     facts: EvidenceFacts
-    measured: Measured | None
+    measured: EvidenceReport | None
 
     @property
     def gpu_and_day(self) -> str:
@@ -119,10 +121,10 @@ def profile_hash(profile: Profile) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
 
 
-def measured_of(kept: Kept, version: str) -> Measured:
+def evidence_report(kept: Kept, version: str) -> EvidenceReport:
     """The report.json of an evidence folder, from a kept report; ``version`` is Drafthouse's.
 
-    A GPU whose memory could not be read counts as 0 bytes held, so that `read` refuses the folder.
+    A GPU whose memory could not be read counts as 0 bytes, which can only make `read` refuse the folder.
     """
     arms = kept.resolved["arms"]
     weights: dict[Arm, int] = {}
@@ -137,7 +139,7 @@ def measured_of(kept: Kept, version: str) -> Measured:
     return {"row": row_of(kept, version), "weights": weights, "predicted": predicted, "held": held}
 
 
-def write(folder: Path, facts: EvidenceFacts, files: Mapping[str, Json | Measured]) -> Proven:
+def write(folder: Path, facts: EvidenceFacts, files: Mapping[str, Json | EvidenceReport]) -> CheckedEvidence:
     """Write an evidence folder and read it back. Raises DrafthouseError if a check refuses it.
 
     ``files`` are the contents by path in the folder; their hashes replace those of ``facts``.
@@ -155,7 +157,7 @@ def _write(path: Path, data: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(folder: Path) -> Proven:
+def read(folder: Path) -> CheckedEvidence:
     """Read an evidence folder and check everything that it can tell by itself (`check_profile` needs the profile).
 
     The checks have four stages: names and sizes, evidence.json, the text of all files, report.json. Raises
@@ -165,26 +167,26 @@ def read(folder: Path) -> Proven:
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
     _check_files(findings, folder, files)
     _raise_if_any(findings)
-    facts = _checked_facts(findings, read_json(folder / "evidence.json", "what make test-gpu writes", _AGAIN))
+    facts = _checked_facts(findings, read_json(folder / "evidence.json", "what make test-gpu writes", _RUN_AGAIN))
     _raise_if_any(findings)
-    _check_texts(findings, files, facts["files"])
+    _check_contents(findings, files, facts["files"])
     _raise_if_any(findings)
     measured = None
     if "report.json" in facts["files"]:
-        data = read_json(folder / "report.json", "what make test-gpu writes", _AGAIN)
-        measured = cast("Measured", data)
+        data = read_json(folder / "report.json", "what make test-gpu writes", _RUN_AGAIN)
+        measured = cast("EvidenceReport", data)
         if check(data, _MEASURED, findings, "report.json"):
             _check_measured(findings, facts, measured)
-    elif facts["profile"] != LANE:
+    elif facts["profile"] != NO_PROFILE:
         _refuse(findings, "report.json", found="no report", needed=f"the report of {facts['profile']}")
     _raise_if_any(findings)
-    return Proven(folder, facts, measured)
+    return CheckedEvidence(folder, facts, measured)
 
 
-def check_profile(proven: Proven, profile: Profile, version: str) -> None:
+def check_profile(evidence: CheckedEvidence, profile: Profile, version: str) -> None:
     """Raise DrafthouseError if the profile has changed since the run, or its engine ``version`` has."""
-    facts = proven.facts
-    findings = Findings(str(proven.folder))
+    facts = evidence.facts
+    findings = Findings(str(evidence.folder))
     advice = "measure it again"
     if facts["profile_sha256"] != profile_hash(profile):
         found = f"{facts['profile']} has changed settings since"
@@ -195,15 +197,15 @@ def check_profile(proven: Proven, profile: Profile, version: str) -> None:
     _raise_if_any(findings)
 
 
-def all_proven(folder: Path) -> list[Proven]:
+def all_evidence(folder: Path) -> list[CheckedEvidence]:
     """All evidence folders below ``folder``, the oldest first. Raises DrafthouseError like `read`."""
     return [read(path.parent) for path in sorted(folder.glob("*/evidence.json"))]
 
 
-def with_verified(text: str, gpu_and_day: str) -> str:
+def add_verified_entry(text: str, gpu_and_day: str) -> str:
     """A profile's text with ``gpu_and_day`` as the last entry of ``verified``; unchanged if it has the entry already.
 
-    A profile without ``verified`` gets it as a last line. Raises DrafthouseError if the list has several lines.
+    If the profile has no ``verified``, a line for it is appended. Raises DrafthouseError if the list has several lines.
     """
     match = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
     if not match and re.search(r"(?m)^verified:", text):
@@ -221,7 +223,7 @@ def with_verified(text: str, gpu_and_day: str) -> str:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _refuse(findings: Findings, place: str, *, found: str, needed: str, do: str = _AGAIN) -> None:
+def _refuse(findings: Findings, place: str, *, found: str, needed: str, do: str = _RUN_AGAIN) -> None:
     """Add a problem: what was found at a place, what is needed, and what to do.
 
     ``place`` is the path of a file in the folder, or a key of evidence.json; "" is the folder itself.
@@ -245,12 +247,12 @@ def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) ->
             found = "a file with an unexpected name, or a link"
             _refuse(findings, name, found=found, needed="what make test-gpu writes")
     size = sum(path.lstat().st_size for path in files.values())
-    if size > MOST_BYTES:
-        _refuse(findings, "", found=f"{size} bytes", needed=f"{MOST_BYTES} at most")
+    if size > MAX_FOLDER_BYTES:
+        _refuse(findings, "", found=f"{size} bytes", needed=f"{MAX_FOLDER_BYTES} at most")
 
 
 def _checked_facts(findings: Findings, data: object) -> EvidenceFacts:
-    """The content of evidence.json; problems go to ``findings``, and the content is then not to be used."""
+    """The content of evidence.json, not to be used if this adds problems to ``findings``."""
     place = "evidence.json"
     facts = cast("EvidenceFacts", data)
     if not check(data, _FACTS, findings, place):
@@ -258,13 +260,13 @@ def _checked_facts(findings: Findings, data: object) -> EvidenceFacts:
     empty = [key for key in ("day", "gpu", "driver", "profile", "drafthouse") if not cast("Any", facts)[key]]
     if empty:
         _refuse(findings, place, found=f"no {', '.join(empty)}", needed=f"{SCHEMA}, as make test-gpu writes it")
-    elif not _is_day_until_today(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
+    elif not _is_past_day(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
         found = f"the day {facts['day'][:40]}"
-        _refuse(findings, place, found=found, needed="the day in the folder's name, in the past")
+        _refuse(findings, place, found=found, needed="the date in the folder's name, not later than today (UTC)")
     return facts
 
 
-def _is_day_until_today(text: str) -> bool:
+def _is_past_day(text: str) -> bool:
     """True if ``text`` is a day as YYYY-MM-DD, at the latest today in UTC."""
     try:
         return datetime.date.fromisoformat(text) <= datetime.datetime.now(datetime.timezone.utc).date()
@@ -272,7 +274,7 @@ def _is_day_until_today(text: str) -> bool:
         return False
 
 
-def _check_texts(findings: Findings, files: Mapping[str, Path], hashes: Mapping[str, str]) -> None:
+def _check_contents(findings: Findings, files: Mapping[str, Path], hashes: Mapping[str, str]) -> None:
     """Check the files against their ``hashes`` (SHA-256 by path, from evidence.json), and the text of each.
 
     evidence.json itself is in ``files`` but has no hash.
@@ -289,16 +291,16 @@ def _check_texts(findings: Findings, files: Mapping[str, Path], hashes: Mapping[
         if name in hashes and hashlib.sha256(text.encode()).hexdigest() != hashes[name]:
             found = "content changed since it was written"
             _refuse(findings, name, found=found, needed="the file as it was written")
-        _check_text(findings, name, text)
+        _check_content(findings, name, text)
 
 
-def _check_text(findings: Findings, name: str, text: str) -> None:
-    """Check that a file has no secret, no GPU UUID and no key of private text, and that a fixture is `recorded`."""
-    # Remove hashes first, which look like keys to the redactor; fixtures have no hashes.
+def _check_content(findings: Findings, name: str, text: str) -> None:
+    """Check that a file has no secret, no GPU UUID and no private field, and that a fixture is `recorded`."""
+    # The redactor would take hashes for API keys. Fixtures never have hashes, so a hash in them is suspicious too.
     without_hashes = text if name.startswith("fixtures/") else _SHA256.sub('"', text)
     if redactor()(without_hashes) != without_hashes:
         found = "something that looks like a secret"
-        _refuse(findings, name, found=found, needed="numbers only", do="remove it")
+        _refuse(findings, name, found=found, needed="no secrets", do="remove it")
     if _UUID.search(text):
         _refuse(findings, name, found="the UUID of a GPU", needed="UUIDs masked, as make test-gpu masks them")
     try:
@@ -309,7 +311,7 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
     private_keys = sorted(set(_keys(data)) & _PRIVATE_KEYS)
     if private_keys:
         found = f"the keys {', '.join(private_keys)}"
-        _refuse(findings, name, found=found, needed="a report without text that people wrote")
+        _refuse(findings, name, found=found, needed="no prompts, answers, host names or paths")
     if name.startswith("fixtures/"):
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != "recorded":
@@ -317,7 +319,7 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
 
 
 def _keys(data: object) -> Iterator[str]:
-    """Yield all keys, at any depth, whose value is text, a list or a mapping; a number or None is never private."""
+    """Yield all keys, at any depth, whose value is text, a list or a mapping: a number under any key is public."""
     if isinstance(data, dict):
         for key, value in data.items():
             if isinstance(value, str | list | dict):
@@ -328,7 +330,7 @@ def _keys(data: object) -> Iterator[str]:
             yield from _keys(value)
 
 
-def _check_measured(findings: Findings, facts: EvidenceFacts, measured: Measured) -> None:
+def _check_measured(findings: Findings, facts: EvidenceFacts, measured: EvidenceReport) -> None:
     """Check that the report agrees with evidence.json, and that the weights were in GPU memory."""
     place = "report.json"
     row: Any = measured["row"]
@@ -346,6 +348,6 @@ def _check_measured(findings: Findings, facts: EvidenceFacts, measured: Measured
     for arm in ARMS:
         held = measured["held"][arm]
         weights = measured["weights"][arm]
-        if held <= 0 or held < _HELD_SHARE * weights:
+        if held <= 0 or held < _MIN_WEIGHTS_SHARE * weights:
             found = f"{arm}: {held} bytes of GPU memory while it was measured"
             _refuse(findings, place, found=found, needed=f"its weights on the GPU, {weights} bytes")

@@ -1,7 +1,10 @@
-"""Find in the catalogue the models, hardware and profiles that match a pasted command, or come nearest to it.
+"""Find the models and profiles that match a pasted command, and choose what a profile needs but no command says.
 
-A profile is the same as the command if engine, target, method and draft agree. It is near if the engine and the target
-agree but the method or the draft does not. ``catalog`` is the catalogue with all profiles.
+A profile matches the command if engine, target, method and draft agree. It is near if the engine and the target agree
+but the method or the draft does not. What is chosen: hardware, context, K, and a speculation for a command without one.
+
+``catalog`` is the catalogue with all profiles. ``similar`` are the names of profiles, the best match first; K is the
+number of tokens that are drafted in a step.
 """
 
 from __future__ import annotations
@@ -44,12 +47,12 @@ def guessed_catalogue_id(catalog: Catalog, name: str) -> str | None:
                 return key
             continue  # a folder of GGUF files may have several models
         if "/" in stripped and not is_path:
-            continue  # `owner/name` is another owner's repository, no copy of this model
+            continue  # `owner/name` is another owner's repository, not this model
         repo = repository(model).lower()
         folders = {model["folder"].lower(), repo.replace("/", "-")}
         if is_path:
             folders.add(repo.rsplit("/", 1)[-1])
-        # A model without a repository adds "" to the names.
+        # ``folders`` contains "" for a model without a repository.
         if last_part and last_part in folders:
             return key
     return None
@@ -85,14 +88,14 @@ class ProfilePlan:
 
 
 def profiles_like(catalog: Catalog, wanted: ProfilePlan, target_name: str) -> tuple[list[str], list[str]]:
-    """The names of the profiles that are the same as a command, and of those near it.
+    """The names of the profiles that match a command, and of those near it.
 
-    If the catalogue lacks the target, none is the same. Near are then the profiles of the model whose name is most
+    If the catalogue lacks the target, none matches. Near are then the profiles of the model whose name is most
     similar to ``target_name``, or without such a model the profiles with the command's method.
     """
     nearest = nearest_models(catalog, target_name, "model", wanted.engine["formats"])
     target = wanted.target or (nearest[0] if nearest else None)
-    same: list[str] = []
+    matching: list[str] = []
     near: list[str] = []
     for name, profile in sorted(catalog.profiles.items()):
         if name in catalog.broken or profile["engine"] != wanted.engine_id:
@@ -104,16 +107,16 @@ def profiles_like(catalog: Catalog, wanted: ProfilePlan, target_name: str) -> tu
             continue
         profile_draft = find_model(spec["draft"], catalog.models) if "draft" in spec else None
         if wanted.target is not None and (spec["method"], profile_draft) == (wanted.method, wanted.draft):
-            same.append(name)
+            matching.append(name)
         else:
             near.append(name)
     # First those with the same method: values that the command lacks are taken from the first one.
     near.sort(key=lambda name: catalog.profiles[name]["speculation"]["method"] != wanted.method)
-    return same, near
+    return matching, near
 
 
 def differences(profile: Profile, other: Profile) -> list[str]:
-    """The differences of a translated profile from another profile, as lines ``serve.x: 1 (there 2)``."""
+    """The differences of a translated profile from another profile: ``serve.x: 1 (there 2)``, 2 in the other."""
     lines = []
     for part, ours, theirs in (
         ("speculation", dict(profile["speculation"]), dict(other["speculation"])),
@@ -125,19 +128,19 @@ def differences(profile: Profile, other: Profile) -> list[str]:
     return lines
 
 
-def choose_hardware(catalog: Catalog, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[str, str]:
+def choose_hardware(catalog: Catalog, wanted: ProfilePlan, similar: Sequence[str]) -> tuple[str, str]:
     """The hardware for a profile, and the reason.
 
     It is the first of these that exists:
 
-    1. that of the first of ``profiles`` that has enough GPUs, and room for the models at some context;
-    2. if no hardware has enough GPUs, the one with the most: the profile does not resolve then, and the reason says so;
+    1. that of the first of ``similar`` that has enough GPUs, and room for the models at some context;
+    2. if no hardware has enough GPUs, the one with the most: the profile will not resolve, and the reason says so;
     3. if the target is unknown, the smallest with enough GPUs;
     4. the smallest that fits both models at the command's context;
     5. the largest with enough GPUs, though it is too small.
     """
     devices = _devices(wanted)
-    for profile in profiles:
+    for profile in similar:
         name = catalog.profiles[profile]["hardware"]
         if catalog.hardware[name]["devices"] >= devices and _has_room(catalog, wanted, name):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
@@ -161,19 +164,19 @@ def choose_hardware(catalog: Catalog, wanted: ProfilePlan, profiles: Sequence[st
 
 
 def _devices(wanted: ProfilePlan) -> int:
-    """The number of GPUs of a command: those that share a layer, times the stages of the pipeline."""
+    """The number of GPUs of a command: its tensor-parallel size times its pipeline-parallel size."""
     option = wanted.engine.get("devices_option")
     tensor_parallel = int(wanted.serve.get(option, 1)) if option else 1
     return tensor_parallel * int(wanted.serve.get("pipeline_parallel_size", 1))
 
 
 def choose_context(
-    catalog: Catalog, wanted: ProfilePlan, hardware: str, profiles: Sequence[str]
+    catalog: Catalog, wanted: ProfilePlan, hardware: str, similar: Sequence[str]
 ) -> tuple[int, str] | None:
-    """A context in tokens that fits, and the reason; 0 tokens if not even 1,024 fit.
+    """A shorter context in tokens that fits, and the reason; 0 tokens if not even 1,024 fit.
 
-    None if the context of the command, or else of the model, fits; or if that cannot be computed, because the target
-    is unknown or the hardware is no GPU.
+    None if no other context is needed, because that of the command, or else of the model, fits. None also if that
+    cannot be computed, because the target is unknown or the hardware is no GPU.
     """
     target = catalog.models.get(wanted.target or "")
     if target is None or catalog.hardware[hardware]["kind"] != "gpu":
@@ -184,7 +187,7 @@ def choose_context(
     option = wanted.engine["context_option"]
     longest = context_that_fits(fit, shared=wanted.engine["context_is_shared"])
     why = f"{fit['context']} tokens do not fit on {catalog.hardware[hardware]['name']}"
-    for name in profiles:
+    for name in similar:
         tokens = tokens_in((catalog.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
             return tokens, f"{why}; as in the profile {name}"
@@ -192,11 +195,11 @@ def choose_context(
     return longest // 1024 * 1024, f"{why}; about this many do"
 
 
-def _fit(catalog: Catalog, wanted: ProfilePlan, key: str) -> Fit:
-    """The memory of the speculative arm on one device of the hardware ``key``; the target is in the catalogue."""
+def _fit(catalog: Catalog, wanted: ProfilePlan, hardware_id: str) -> Fit:
+    """The memory of the speculative arm on one device of the hardware. The target has to be in the catalogue."""
     target = catalog.models[wanted.target or ""]
     draft = catalog.models.get(wanted.draft or "")
-    hardware: Hardware = {"id": key, **catalog.hardware[key]}
+    hardware: Hardware = {"id": hardware_id, **catalog.hardware[hardware_id]}
     builtin = None
     if draft is None:
         builtin = builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
@@ -208,33 +211,33 @@ def _fit(catalog: Catalog, wanted: ProfilePlan, key: str) -> Fit:
         builtin=builtin,
         serve=wanted.serve,
         method_options={},
-        tokens=_default_tokens(wanted.engine, wanted.method),
+        tokens=_default_k(wanted.engine, wanted.method),
     )
     return sizes.fit("speculative")
 
 
-def _has_room(catalog: Catalog, wanted: ProfilePlan, key: str) -> bool:
-    """True if the target is unknown, or the hardware ``key`` has memory for it at some context."""
+def _has_room(catalog: Catalog, wanted: ProfilePlan, hardware_id: str) -> bool:
+    """True if the target is unknown, or the hardware has room for it with at least some context."""
     if wanted.target is None:
         return True
-    fit = _fit(catalog, wanted, key)
+    fit = _fit(catalog, wanted, hardware_id)
     return fit["left"] >= 0 or context_that_fits(fit, shared=wanted.engine["context_is_shared"]) > 0
 
 
-def usual_tokens(catalog: Catalog, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
-    """K, the number of draft tokens, for a command that sets none, and the reason.
+def choose_tokens(catalog: Catalog, engine: EngineEntry, method: str, similar: Sequence[str]) -> tuple[int, str]:
+    """K for a command that sets none, and the reason.
 
-    It is that of the first of ``profiles`` with the same method, else the usual number of the method.
+    It is that of the first of ``similar`` with the same method, else the default of the method.
     """
-    for name in profiles:
+    for name in similar:
         spec = catalog.profiles[name]["speculation"]
         if spec["method"] == method:
             return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
-    return _default_tokens(engine, method), "the command names none; a usual number to start with"
+    return _default_k(engine, method), "the command names none; a usual number to start with"
 
 
-def _default_tokens(engine: EngineEntry, method: str) -> int:
-    """The usual K of a method; of one that the engine does not have, that of all methods."""
+def _default_k(engine: EngineEntry, method: str) -> int:
+    """The default K of a method, or `USUAL_TOKENS` if the engine lacks the method."""
     entry = engine["methods"].get(method)
     return entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
 
@@ -242,8 +245,8 @@ def _default_tokens(engine: EngineEntry, method: str) -> int:
 def guess_method(catalog: Catalog, engine: EngineEntry, draft: str) -> str:
     """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name.
 
-    ``draft`` is "" if the command speculates without a draft model, as suffix decoding does. Without method and draft
-    it is the names of the keys of the command's configuration.
+    ``draft`` is "" if the command speculates without a draft model, as suffix decoding does. For a configuration with
+    neither method nor draft it holds the names of that configuration's keys instead.
     """
     model = catalog.models.get(catalogue_id(catalog, draft) or guessed_catalogue_id(catalog, draft) or "")
     if model:
@@ -258,8 +261,8 @@ def guess_method(catalog: Catalog, engine: EngineEntry, draft: str) -> str:
         ("accelerator", "mlp_speculator"),
         ("dflash", "dflash"),
         ("dspark", "dspark"),
-        ("-assistant", "mtp"),  # Gemma 4's heads for multi-token prediction are called so
-        # Keys of a configuration without method and draft; by a number of tokens alone it is the head in the target.
+        ("-assistant", "mtp"),  # Gemma 4's heads for multi-token prediction have this suffix
+        # Keys of a configuration without method and draft. One with only a number of tokens means the built-in head.
         ("suffix", "suffix"),
         ("prompt_lookup", "ngram"),
         ("num_speculative_tokens", "mtp"),
@@ -269,25 +272,25 @@ def guess_method(catalog: Catalog, engine: EngineEntry, draft: str) -> str:
     return "suffix" if not draft and "suffix" in engine["methods"] else "draft_model"
 
 
-def chosen_speculation(catalog: Catalog, wanted: ProfilePlan, profiles: Sequence[str]) -> tuple[Speculation, str]:
+def choose_speculation(catalog: Catalog, wanted: ProfilePlan, similar: Sequence[str]) -> tuple[Speculation, str]:
     """A speculation for a command without one, since a profile always has a speculative arm; and the reason.
 
-    It is the first of these that exists: that of the first of ``profiles``, the head built into the target, a head of
+    It is the first of these that exists: that of the first of ``similar``, the head built into the target, a head of
     the catalogue for the target, a lookup.
     """
-    if profiles:
-        spec: Speculation = {**catalog.profiles[profiles[0]]["speculation"]}
-        return spec, f"the command has none; as in the profile {profiles[0]}"
+    if similar:
+        spec: Speculation = {**catalog.profiles[similar[0]]["speculation"]}
+        return spec, f"the command has none; as in the profile {similar[0]}"
     target = catalog.models.get(wanted.target or "")
     if target and (head := target.get("builtin_head")):
         method = method_for_head(wanted.engine, head["kind"], "builtin")
         if method:
-            spec = {"method": method, "num_speculative_tokens": _default_tokens(wanted.engine, method)}
+            spec = {"method": method, "num_speculative_tokens": _default_k(wanted.engine, method)}
             return spec, "the command has none; the target has this head"
     for key, model in catalog.models.items():
         method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
         if wanted.target and model.get("head_for") == wanted.target and method:
-            tokens = _default_tokens(wanted.engine, method)
+            tokens = _default_k(wanted.engine, method)
             spec = {"method": method, "draft": key, "num_speculative_tokens": tokens}
             return spec, "the command has none; the catalogue has this head for the target"
     # A lookup copies draft tokens from the text so far.

@@ -28,14 +28,14 @@ from .nearest_profile import (
     catalogue_id,
     choose_context,
     choose_hardware,
-    chosen_speculation,
+    choose_speculation,
+    choose_tokens,
     differences,
     guessed_catalogue_id,
     nearest_models,
     profiles_like,
     repository,
     slug,
-    usual_tokens,
 )
 from .reader import Reading
 from .repairs import WINDOWS
@@ -158,7 +158,7 @@ class _Translator:
         if target:
             similar_profiles = [*same, *near]
         if speculation is None:
-            spec, why = chosen_speculation(self.catalog, wanted, similar_profiles)
+            spec, why = choose_speculation(self.catalog, wanted, similar_profiles)
             self.note("(no speculation)", f"method: {spec['method']}", f"{why}; a profile compares both", "chosen")
             # No profile is the same without speculation: the command is the baseline arm of the nearest one.
             same = similar_profiles[:1]
@@ -267,7 +267,7 @@ class _Translator:
         """Return the profile's `speculation:`; set a chosen token count and a moved draft in the engine's words."""
         tokens, method = speculation.tokens, speculation.method
         if tokens is None:
-            tokens, why = usual_tokens(self.catalog, self.engine, method, profiles)
+            tokens, why = choose_tokens(self.catalog, self.engine, method, profiles)
             self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
         entry = self.engine["methods"].get(method)
         names = entry["names"] if entry else {}

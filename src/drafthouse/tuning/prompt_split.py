@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..bench.groups import PromptFields, ask_fields
+from ..bench.groups import PromptFields, request_fields
 from ..bench.stats import values_needed
 from ..core.errors import one_problem
 from ..prompts.checks import JSON, NEEDLE, TOOLS
@@ -26,7 +26,7 @@ SUITE = "tune"  # the suite below `benchmarks/` for the search
 FIRST_PROMPTS = 4  # fewest prompts of a trial; a trial is one server start and its prompts
 
 
-class TuneAsk(PromptFields):
+class TuneRequest(PromptFields):
     """A request as plain data for the module that measures: fields of `bench.client.Ask`."""
 
     temperature: float
@@ -36,17 +36,17 @@ class TuneAsk(PromptFields):
 class TunePrompts:
     """The requests of the tuner."""
 
-    search: tuple[TuneAsk, ...]  # of the search, in the order in which they are sent
-    final: tuple[TuneAsk, ...]  # of the final measurement, in the order in which they are sent
+    search: tuple[TuneRequest, ...]  # of the search, in the order in which they are sent
+    final: tuple[TuneRequest, ...]  # of the final measurement, in the order in which they are sent
     first: int  # number of requests in the first, shortest trials; at least one of each kind where there are enough
     notes: tuple[str, ...]  # remarks for the report: kinds that were split, or too few prompts for the concurrency
-    gates: tuple[TuneAsk, ...] = ()  # whose answers can be checked: JSON, tool calls, words from a long text
+    gates: tuple[TuneRequest, ...] = ()  # whose answers can be checked: JSON, tool calls, words from a long text
 
     @property
     def weight(self) -> float:
         """Output token limit of the final measurement per timed request, over the mean of a search request."""
-        final_tokens = sum(ask["output_tokens"] for ask in (*self.final, *self.gates))
-        search_tokens = sum(ask["output_tokens"] for ask in self.search)
+        final_tokens = sum(request["output_tokens"] for request in (*self.final, *self.gates))
+        search_tokens = sum(request["output_tokens"] for request in self.search)
         return (final_tokens / len(self.final)) / (search_tokens / len(self.search))
 
 
@@ -68,10 +68,10 @@ def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mappi
     # The search sends a prompt at one temperature, which alternate; the final measurement sends it at all of them.
     for prompt, index in _interleaved(search):
         choices = prompt.temperatures or temperatures
-        search_asks.append(_ask(prompt, limit, choices[index % len(choices)]))
+        search_asks.append(_request(prompt, limit, choices[index % len(choices)]))
     for prompt, _ in _interleaved(final):
         for temperature in prompt.temperatures or temperatures:
-            final_asks.append(_ask(prompt, limit, temperature))
+            final_asks.append(_request(prompt, limit, temperature))
     concurrency = int(experiment["concurrency"])
     if len(search_asks) < concurrency:
         notes.append(f"the search has {len(search_asks)} prompts, fewer than the {concurrency} streams of the profile")
@@ -116,15 +116,15 @@ def _split(
     return search, final, notes
 
 
-def _gates(suites: Mapping[str, Suite], limit: int | None) -> tuple[TuneAsk, ...]:
+def _gates(suites: Mapping[str, Suite], limit: int | None) -> tuple[TuneRequest, ...]:
     """The requests, at temperature 0, for the prompts of the profile's suites whose single answers can be checked."""
-    asks = []
+    requests = []
     for prompts in _by_kind(suites).values():
         for prompt in prompts:
             # A gate with "again" compares answers to a repeated prompt.
             if prompt.gate and prompt.gate["name"] in (JSON, TOOLS, NEEDLE) and "again" not in prompt.gate:
-                asks.append(_ask(prompt, limit, 0.0))
-    return tuple(asks)
+                requests.append(_request(prompt, limit, 0.0))
+    return tuple(requests)
 
 
 def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
@@ -147,12 +147,12 @@ def _interleaved(prompts_by_kind: Sequence[Sequence[Prompt]]) -> list[tuple[Prom
     return interleaved
 
 
-def _ask(prompt: Prompt, limit: int | None, temperature: float) -> TuneAsk:
+def _request(prompt: Prompt, limit: int | None, temperature: float) -> TuneRequest:
     """The request for a prompt, with at most ``limit`` output tokens; None or 0: no limit beside the prompt's own."""
     tokens = prompt.output_tokens
     if limit:
         tokens = min(tokens, limit)
-    return {**ask_fields(prompt), "output_tokens": tokens, "temperature": temperature}
+    return {**request_fields(prompt), "output_tokens": tokens, "temperature": temperature}
 
 
 def _text(prompt: Prompt) -> str:

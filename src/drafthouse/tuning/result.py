@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, cast
 
 import yaml
 
-from ..analysis.decision import WORTH, Measured, decide
+from ..analysis.decision import Measured, decide
 from ..analysis.gates import FAILED, PASSED, judge_checks
 from ..analysis.output_equality import judge_outputs
 from ..analysis.speedup import estimate_speedup, sum_ratio
 from ..analysis.verdict_types import JudgedArms
-from ..analysis.words import THRESHOLD
+from ..analysis.words import THRESHOLD, WORTH
 from ..bench.machine_state import OTHER_CPU_PERCENT
 from ..bench.stats import Gain, median, paired_ratios
 from ..core.format import NOTHING, count, listing, number, percent, times, times_span
@@ -320,7 +320,7 @@ def evidence(result: SearchResult, judgement: Judgement, about: Tuned, prompts: 
 
     ``about`` holds from, date, inventory, engine and budget_s.
     """
-    kinds = list(dict.fromkeys(ask["kind"] for ask in prompts.final))
+    kinds = list(dict.fromkeys(request["kind"] for request in prompts.final))
     tried: dict[str, str | float | None] = {}
     for record in result.tried:
         speed = speed_over_original(result, record)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..core.errors import one_problem
 from ..core.places import WORK, phases, playbook
 from ..core.procfs import command_of
-from .prompt_split import TuneAsk, TunePrompts
+from .prompt_split import TunePrompts, TuneRequest
 from .tries import KILL_S
 from .types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Facts, Outcome, Task, TrialResult
 
@@ -334,7 +334,7 @@ class BoxTrial:
             return variables
         task_file = self._folder / "task.json"
         task_data = {
-            "asks": asks_of(task, self._prompts),
+            "asks": requests_of_task(task, self._prompts),
             "concurrency": task.streams or self._concurrency,
             "seed": task.turn,
             "reference": dict(task.reference),
@@ -363,13 +363,13 @@ class BoxTrial:
         return self._plays.run(playbooks, path, left_s)
 
 
-def asks_of(task: Task, prompts: TunePrompts) -> list[TuneAsk]:
+def requests_of_task(task: Task, prompts: TunePrompts) -> list[TuneRequest]:
     """The requests of a task; after the last request of its part it continues with the first.
 
     The first round of the final measurement ends with the prompts of the gates, whose answers are only checked.
     """
-    asks = prompts.final if task.part == FINAL else prompts.search
-    requests = [asks[index % len(asks)] for index in range(task.first, task.first + task.count)]
+    available = prompts.final if task.part == FINAL else prompts.search
+    requests = [available[index % len(available)] for index in range(task.first, task.first + task.count)]
     if task.part == FINAL and task.turn == 1:
         requests += prompts.gates
     return requests

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from ..bench.client import Ask, Endpoint, Recording, closed_loop, open_session, raw_request
+from ..bench.client import ChatRequest, Endpoint, Recording, closed_loop, open_session, raw_request
 from ..bench.machine_state import between, read_cpu
 from ..bench.outcome import OK as REQUEST_OK
 from ..bench.own_processes import own_pids
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import Request, Snapshot
     from drafthouse.core.progress import Tell
     from drafthouse.profiles.resolved_types import Run
-    from drafthouse.tuning.prompt_split import TuneAsk
+    from drafthouse.tuning.prompt_split import TuneRequest
 
 #: The schema of a trial's result.
 SCHEMA = "drafthouse.trial/1"
@@ -87,42 +87,42 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
 
 
 def run_trial(
-    endpoint: Endpoint, asks: Sequence[TuneAsk], options: TrialOptions, tell: Tell = lambda event: None
+    endpoint: Endpoint, requests: Sequence[TuneRequest], options: TrialOptions, tell: Tell = lambda event: None
 ) -> TrialResult:
     """Run `measure_trial` in a new event loop."""
-    return asyncio.run(measure_trial(endpoint, asks, options, tell))
+    return asyncio.run(measure_trial(endpoint, requests, options, tell))
 
 
 async def measure_trial(
-    endpoint: Endpoint, asks: Sequence[TuneAsk], options: TrialOptions, tell: Tell = lambda event: None
+    endpoint: Endpoint, requests: Sequence[TuneRequest], options: TrialOptions, tell: Tell = lambda event: None
 ) -> TrialResult:
     """Send requests to a running arm and return the result as plain data.
 
-    ``asks`` are requests of `prompt_split.prompts_for`. ``tell`` receives {done, total, text} after each answer. The
+    ``requests`` come from `prompt_split.prompts_for`. ``tell`` receives {done, total, text} after each answer. The
     result's ``status`` is, by the first case that applies: failed (``why`` names the first failed answer), stopped (far
     too slow; ``why`` gives the ratio), too late, or ok. Raises DrafthouseError if no warm-up request is answered.
     """
-    requests = [_ask(ask, options.seed, position) for position, ask in enumerate(asks)]
-    trial = _Trial(endpoint, requests, options, tell)
+    to_send = [_chat_request(request, options.seed, position) for position, request in enumerate(requests)]
+    trial = _Trial(endpoint, to_send, options, tell)
     async with open_session(_REQUEST_S) as session:
         return await trial.measure(session)
 
 
-def _ask(ask: TuneAsk, seed: int, position: int) -> Ask:
+def _chat_request(request: TuneRequest, seed: int, position: int) -> ChatRequest:
     """The request at a position of a trial."""
     # The seed depends on the trial's seed and the position only, so that two arms of a round sample alike.
-    return Ask(**ask, group="trial", seed=10_000 * seed + position)
+    return ChatRequest(**request, group="trial", seed=10_000 * seed + position)
 
 
 class _Trial:
     """A running trial."""
 
-    def __init__(self, endpoint: Endpoint, asks: list[Ask], options: TrialOptions, tell: Tell) -> None:
+    def __init__(self, endpoint: Endpoint, to_send: list[ChatRequest], options: TrialOptions, tell: Tell) -> None:
         self.endpoint = endpoint
-        self.asks = asks
+        self.to_send = to_send
         self.options = options
         self.tell = tell
-        self.streams = max(1, min(options.concurrency, len(asks)))  # concurrent requests
+        self.streams = max(1, min(options.concurrency, len(to_send)))  # concurrent requests
         self.requests: list[Request] = []  # those that ended
         self.ratios: list[float] = []  # the speeds of their answers over the leader's
         self.why = ""  # why the trial ends early; "" while it goes on
@@ -138,7 +138,7 @@ class _Trial:
         before = await read_counters(session, self.endpoint)
         start_s = time.perf_counter()
         answers = closed_loop(
-            session, self.endpoint, self.asks, self.streams, self.record_answer, until=lambda: bool(self.why)
+            session, self.endpoint, self.to_send, self.streams, self.record_answer, should_stop=lambda: bool(self.why)
         )
         status = OK
         try:
@@ -185,7 +185,7 @@ class _Trial:
             self.ratios.append(leader_ms / answer_ms)
             speed_text = f", {self.ratios[-1]:.2f} x the leader's speed"
         done = len(self.requests)
-        total = len(self.asks)
+        total = len(self.to_send)
         self.tell({"text": f"{self.options.label}{speed_text}", "done": done, "total": total})
         if done < total and not self.why and hopeless(self.ratios):
             middle = sorted(self.ratios)[len(self.ratios) // 2]

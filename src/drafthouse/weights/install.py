@@ -153,12 +153,14 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
     )
     if nearby is None:
         return wish
-    relative = nearby.relative(path)
-    folder = nearby.relative(path.parent) if wish.one_file else relative
+    relative = nearby.relative_path_of(path)
+    folder = nearby.relative_path_of(path.parent) if wish.one_file else relative
     return replace(
         wish,
         listing=lambda identity: nearby.listing(relative, wish.repo, wish.revision, identity_of=identity),
-        fill_part=lambda file, part, tell: nearby.fill_part_of(replace(file, path=f"{folder}/{file.path}"), part, tell),
+        fill_part=lambda file, part, tell: nearby.fill_from_remote_file(
+            replace(file, path=f"{folder}/{file.path}"), part, tell
+        ),
     )
 
 

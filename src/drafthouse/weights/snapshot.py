@@ -348,7 +348,7 @@ class _Job:
             return False
         self.tried_in_cache.add(file.key)
         in_cache = replace(file, path=cached_path)
-        is_copied = self._count_copied(file, part, lambda tell: cache.fill_part_of(in_cache, part, tell))
+        is_copied = self._count_copied(file, part, lambda tell: cache.fill_from_remote_file(in_cache, part, tell))
         if is_copied:
             with self.lock:
                 self.bytes_from_cache += file.size

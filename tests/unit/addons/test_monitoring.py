@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.addons.monitoring import Settings, files, script_of
+from drafthouse.addons.monitoring import Settings, build_files, prometheus_script_path
 from drafthouse.addons.monitoring_ready import wait_for_monitoring
 from drafthouse.addons.prometheus_rules import Pace
 from drafthouse.core.errors import DrafthouseError
@@ -130,17 +130,17 @@ def settings(home: Path, keeper: str = "supervisor", **wishes: Any) -> Settings:
     key.write_text("a-secret-key\n")
     return Settings(
         home=str(home),
-        keeper=keeper,
+        process_manager=keeper,
         box="box",
         key_file=str(key),
-        wished=wished,
+        requested=wished,
         binaries={name: f"/usr/bin/{name}" for name in wished["programs"]},
         images={"grafana": "grafana/grafana:1", "dcgm": "dcgm-exporter:1"},
     )
 
 
 def made(one: Settings) -> Any:
-    return files(ROOT / "templates", one)
+    return build_files(ROOT / "templates", one)
 
 
 def contents(one: Settings) -> dict[str, str]:
@@ -176,7 +176,7 @@ def test_prometheus_takes_its_configuration(site: str, tmp_path: Path) -> None:
 def test_scripts_are_valid_and_say_where_they_listen(keeper: str, site: str, tmp_path: Path) -> None:
     one = settings(tmp_path, keeper, **SITES[site])
     found = contents(one)
-    assert {name.split("/")[1] for name in found if name.startswith("programs/")} == set(one.wished["programs"])
+    assert {name.split("/")[1] for name in found if name.startswith("programs/")} == set(one.requested["programs"])
     listen = "[::1]" if "IPv6" in site else "127.0.0.1"
     for name, port in made(one)["programs"].items():
         script = found[f"programs/{name}/serve.sh"]
@@ -218,9 +218,9 @@ def test_another_file_or_key_is_another_program(tmp_path: Path) -> None:
 
     assert units(one) == units(replace(one))
     for other in (
-        replace(one, digest="52428800 1699999999000000000 1234.5"),
+        replace(one, binaries_digest="52428800 1699999999000000000 1234.5"),
         replace(one, pace=Pace(hold_s=300)),
-        replace(one, wished={**one.wished, "retention_gb": 3}),
+        replace(one, requested={**one.requested, "retention_gb": 3}),
     ):
         changed = [before != after for before, after in zip(units(one), units(other), strict=True)]
         assert changed[0]
@@ -265,7 +265,7 @@ def test_grafana_finds_prometheus_and_the_dashboard(tmp_path: Path) -> None:
         ({"home": "opt"}, "monitoring_home"),
         ({"home": '/a "home"'}, "monitoring_home"),
         ({"key_file": "/a$b"}, "monitoring_key_file"),
-        ({"key_file": "", "wished": {"key": True}}, "monitoring_key_file"),
+        ({"key_file": "", "requested": {"key": True}}, "monitoring_key_file"),
         ({"pace": Pace(15, 15, 600)}, "monitoring_pace"),
         ({"pace": Pace(1, 10, 5)}, "monitoring_pace"),
     ],
@@ -274,7 +274,7 @@ def test_grafana_finds_prometheus_and_the_dashboard(tmp_path: Path) -> None:
 def test_settings_that_will_not_do(changed: dict[str, Any], where: str, tmp_path: Path) -> None:
     one = settings(tmp_path)
     with pytest.raises(DrafthouseError) as caught:
-        made(replace(one, **{**changed, "wished": {**one.wished, **changed.get("wished", {})}}))
+        made(replace(one, **{**changed, "requested": {**one.requested, **changed.get("requested", {})}}))
     assert [problem.where for problem in caught.value.problems] == [where]
 
 
@@ -291,7 +291,7 @@ def test_others_can_reach_what_they_read_whatever_the_machines_umask(tmp_path: P
 
 def test_where_it_lies_is_where_it_is_looked_for(tmp_path: Path) -> None:
     one = settings(tmp_path)
-    assert script_of(str(tmp_path)) in [entry["path"] for entry in made(one)["entries"]]
+    assert prometheus_script_path(str(tmp_path)) in [entry["path"] for entry in made(one)["entries"]]
 
 
 # --- how it is asked --------------------------------------------------------------------------------

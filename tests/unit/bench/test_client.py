@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import STATUSES, Ask, Endpoint, closed_loop, open_session, raw_request, send
+from drafthouse.bench.client import STATUSES, ChatRequest, Endpoint, closed_loop, open_session, raw_request, send
 from tests.fakes.clock_server import Running, clock_server
 
 pytestmark = pytest.mark.processes
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12}
 
 
-def ask(number: int = 1, **fields: Any) -> Ask:
+def ask(number: int = 1, **fields: Any) -> ChatRequest:
     given: dict[str, Any] = {
         "suite": "s",
         "kind": "chat",
@@ -28,11 +28,11 @@ def ask(number: int = 1, **fields: Any) -> Ask:
         "messages": [{"role": "user", "content": f"prompt {number}"}],
         "output_tokens": 120,
     }
-    return Ask(**given | fields)
+    return ChatRequest(**given | fields)
 
 
 def run(
-    base_url: str, asks: list[Ask], concurrency: int = 1, timeout_s: float = 60, key: str | None = None
+    base_url: str, asks: list[ChatRequest], concurrency: int = 1, timeout_s: float = 60, key: str | None = None
 ) -> list[Any]:
     """Send the requests in a closed loop and return them raw."""
     endpoint = Endpoint("a", base_url, "clock", key)

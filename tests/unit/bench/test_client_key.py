@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from drafthouse.bench.client import Ask, Endpoint, open_session, raw_request, send
+from drafthouse.bench.client import ChatRequest, Endpoint, open_session, raw_request, send
 from drafthouse.bench.outcome import MESSAGE_CHARACTERS
 from tests.fakes.in_thread import in_thread
 
 KEY = "sk-4f9a71c3e8d25b60"
-ASK = Ask("s", "chat", "chat", "p1", [{"role": "user", "content": "hello"}], 8)
+ASK = ChatRequest("s", "chat", "chat", "p1", [{"role": "user", "content": "hello"}], 8)
 
 
 def failed(status: int, kind: str, body: str) -> str:

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from drafthouse.bench import client
-from drafthouse.bench.client import Ask, Endpoint, open_session, raw_request, send
+from drafthouse.bench.client import ChatRequest, Endpoint, open_session, raw_request, send
 from tests.fakes.in_thread import in_thread
 
-ASK = Ask("s", "chat", "chat", "p1", [{"role": "user", "content": "hello"}], 12)
+ASK = ChatRequest("s", "chat", "chat", "p1", [{"role": "user", "content": "hello"}], 12)
 HEAD = {"Content-Type": "text/event-stream"}
 Handler = Callable[[web.Request], Any]
 
@@ -116,7 +116,7 @@ def test_the_time_of_a_request_ends_with_done_too() -> None:
 
     with in_thread(application, shutdown_timeout=0.1) as url:
         # A busy machine lengthens one; whoever counts the wait behind it does so each time.
-        assert min(asyncio.run(once(url)) for _ in range(TRIES)) < client.GRACE_S / 2
+        assert min(asyncio.run(once(url)) for _ in range(TRIES)) < client.CLOSE_GRACE_S / 2
 
 
 def test_done_inside_a_text_is_no_end() -> None:
@@ -280,7 +280,7 @@ def test_what_is_not_waited_for(retry_after: str, said: str) -> None:
 
 
 def test_a_server_that_says_so_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "RETRY_AFTER_S", 0.5)
+    monkeypatch.setattr(client, "MAX_RETRY_WAIT_S", 0.5)
     (request,) = asked(busy(1000, "0"))
     assert request["status"] == "failed"
     assert 3 <= request["throttled"] <= 5

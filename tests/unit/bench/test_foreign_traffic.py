@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.client import ChatRequest, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.foreign_traffic import Clocks, clock_jump, foreign_work, parse_traffic, read_clocks, settled
 from drafthouse.bench.spec_metrics import read_counters, unreadable
 from tests.fakes.crossover_server import PROMPT_TOKENS, crossover_server
@@ -164,9 +164,9 @@ def test_counters_that_cannot_tell(before: Any, after: Any) -> None:
 # ---- on a server ---------------------------------------------------------------------------------
 
 
-def ask(number: int, tokens: int = 30) -> Ask:
+def ask(number: int, tokens: int = 30) -> ChatRequest:
     messages: list[Any] = [{"role": "user", "content": f"prompt {number}"}]
-    return Ask("s", "chat", "chat", f"p{number}", messages, tokens)
+    return ChatRequest("s", "chat", "chat", f"p{number}", messages, tokens)
 
 
 async def measured(base_url: str, strangers: int) -> tuple[Any | None, list[Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from drafthouse.analysis.scored_outputs import judge_scores
 from drafthouse.analysis.verdict import judge
-from drafthouse.bench.client import Ask, Endpoint
+from drafthouse.bench.client import ChatRequest, Endpoint
 from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.output_scoring import ANSWERS, asking_token_ids, score_answers, score_row
 from drafthouse.bench.results import assemble
@@ -187,9 +187,9 @@ def test_answers_that_are_less_likely_are_found(prompts: int, worse: float, foun
 
 
 def test_a_sample_takes_short_prompts_of_every_group_and_none_that_is_held_to_a_form() -> None:
-    def ask(group: str, number: int, **more: Any) -> Ask:
+    def ask(group: str, number: int, **more: Any) -> ChatRequest:
         words: list[Any] = [{"role": "user", "content": "x" * (40 - number)}]
-        return Ask("s", group, group, f"p{number}", words, 8, **more)
+        return ChatRequest("s", group, group, f"p{number}", words, 8, **more)
 
     groups = [
         tuple(ask("chat", number) for number in range(5)),

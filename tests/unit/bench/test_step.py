@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.verdict import judge
-from drafthouse.bench.client import Ask, Endpoint, open_session, send
+from drafthouse.bench.client import ChatRequest, Endpoint, open_session, send
 from drafthouse.bench.foreign_traffic import Clocks
 from drafthouse.bench.groups import StepOptions, plan_groups
 from drafthouse.bench.results import assemble, summary_lines
@@ -79,15 +79,15 @@ def test_the_plan_of_a_step() -> None:
     assert [(group.round, group.place, group.key) for group in groups] == [
         (number, place, key) for number in (3, 4) for place, key in enumerate(["chat", "code", "chat@0.7", "code@0.7"])
     ]
-    first, hot = groups[0].asks, groups[2].asks
+    first, hot = groups[0].requests, groups[2].requests
     assert [(ask.suite, ask.kind, ask.prompt_id, ask.output_tokens, ask.temperature) for ask in first] == [
         ("s", "chat", "chat-0", 10, 0.0),
         ("s", "chat", "chat-1", 10, 0.0),
     ]
     assert [ask.temperature for ask in hot] == [0.7, 0.7]
-    seeds = [ask.seed for group in groups for ask in group.asks if group.key == "chat@0.7"]
+    seeds = [ask.seed for group in groups for ask in group.requests if group.key == "chat@0.7"]
     assert len(set(seeds)) == len(seeds)
-    assert {ask.seed for ask in plan_groups([suite(chat=2)], StepOptions(seed=None))[0].asks} == {None}
+    assert {ask.seed for ask in plan_groups([suite(chat=2)], StepOptions(seed=None))[0].requests} == {None}
 
 
 def test_chosen_kinds_and_kinds_that_are_not_there() -> None:
@@ -250,7 +250,7 @@ def stranger(server: Running) -> Iterator[None]:
         async with open_session(10) as session:
             while time.monotonic() < until:
                 if any(not text.startswith("Count") for _, text in order({"x": server})):
-                    ask = Ask("x", "x", "x", "x", [{"role": "user", "content": "Count"}], 500)
+                    ask = ChatRequest("x", "x", "x", "x", [{"role": "user", "content": "Count"}], 500)
                     await send(session, Endpoint("x", server.base_url, "clock"), ask)
 
     thread = threading.Thread(target=lambda: asyncio.run(others()))

@@ -239,7 +239,7 @@ def test_without_a_home_nothing_is_ended(tmp_path: Path, home: Path) -> None:
 
 
 def test_what_keeps_a_server() -> None:
-    table = {
+    commands = {
         1: (("/bin/bash", "/.launch"), 0),
         20: (("python3", "/var/lib/drafthouse/deadline/onstart.py", "/var/lib/drafthouse/deadline"), 1),
         30: (("/w/venv/bin/python", "/w/venv/bin/supervisord", "-c", "/w/supervisor/supervisord.conf"), 1),
@@ -254,5 +254,6 @@ def test_what_keeps_a_server() -> None:
         70: (("rsync", "--server", "--sender", ".", "/w/results/"), 1),
         80: (("/workshop/venv/bin/supervisord", "-c", "/workshop/supervisord.conf"), 1),
     }
-    assert power_off.root_processes(table, "/w") == power_off.root_processes(table, "/w/") == {30, 50, 60, 61, 63}
-    assert power_off.with_children(table, {30, 50, 60}) == {30, 31, 50, 60}
+    table = {pid: power_off.Process(argv, parent) for pid, (argv, parent) in commands.items()}
+    assert power_off.server_processes(table, "/w") == power_off.server_processes(table, "/w/") == {30, 50, 60, 61, 63}
+    assert power_off.with_descendants(table, {30, 50, 60}) == {30, 31, 50, 60}

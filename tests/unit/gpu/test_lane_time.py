@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError, one_problem
-from drafthouse.report.evidence import LANE, EvidenceFacts, read
+from drafthouse.report.evidence import NO_PROFILE, EvidenceFacts, read
 from tests.gpu import level1_steps
 from tests.gpu.clock import Clock
 from tests.gpu.keep import Keeper
@@ -19,9 +19,9 @@ from tests.gpu.level1 import Place
 from tests.gpu.models import SMALL
 
 FACTS: EvidenceFacts = {
-    "schema": "drafthouse.evidence/1", "day": "2026-01-02", "gpu": "NVIDIA L4", "driver": "580.95.05", "profile": LANE,
-    "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
-    "drafthouse": "1", "files": {},
+    "schema": "drafthouse.evidence/1", "day": "2026-01-02", "gpu": "NVIDIA L4", "driver": "580.95.05",
+    "profile": NO_PROFILE, "profile_sha256": None, "engine": None, "engine_version": None,
+    "verdict": None, "levels": [0], "drafthouse": "1", "files": {},
 }  # fmt: skip
 
 

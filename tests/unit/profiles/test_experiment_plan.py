@@ -93,7 +93,7 @@ def asked(planned: Any, number: int, fresh: Sequence[int] = ()) -> list[Any]:
         asking=asking_of(planned["experiment"], step),
     )
     groups = plan_groups([planned["suites"][name] for name in step["suites"]], options)
-    return [ask for group in groups for ask in group.asks]
+    return [ask for group in groups for ask in group.requests]
 
 
 def test_a_round_asks_anchors_again_and_fresh_prompts_once() -> None:

@@ -33,17 +33,17 @@ def suite(**kind: Data) -> Data:
 )
 def test_order_and_number_at_once(kind: Data, ids: list[str], at_once: int, whole: list[str]) -> None:
     (group,) = plan_groups([suite(**kind)], StepOptions(concurrency=8))
-    assert [ask.prompt_id for ask in group.asks] == ids
+    assert [ask.prompt_id for ask in group.requests] == ids
     assert group.concurrency == at_once
-    assert [ask.prompt_id for ask in group.asks if not ask.stream] == whole
-    assert {ask.gate and ask.gate.get("again") for ask in group.asks} == {kind.get("again")}
+    assert [ask.prompt_id for ask in group.requests if not ask.stream] == whole
+    assert {ask.gate and ask.gate.get("again") for ask in group.requests} == {kind.get("again")}
     # `drafthouse bench` mixes the kinds, and takes each prompt as often as the suite has it.
     assert [prompt.id for prompt in expand(pick(suite(**kind), len(ids)))["s"]] == ids
 
 
 def test_an_answer_as_a_whole_is_asked_without_the_words_for_streams() -> None:
     (group,) = plan_groups([suite(again="streams")], StepOptions(token_ids=9))
-    streamed, whole = (ask.body("m") for ask in group.asks[:2])
+    streamed, whole = (ask.body("m") for ask in group.requests[:2])
     assert (streamed["stream"], whole["stream"]) == (True, False)
     assert "stream_options" in streamed
     assert "stream_options" not in whole

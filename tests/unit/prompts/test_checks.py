@@ -42,7 +42,7 @@ def places(data: object) -> list[str]:
 def sent(data: Data, **options: Any) -> list[Data]:
     """The bodies of all requests of a suite."""
     groups = plan_groups([check_suite(data, "s.yml")], StepOptions(**options))
-    return [ask.body("m") for group in groups for ask in group.asks]
+    return [ask.body("m") for group in groups for ask in group.requests]
 
 
 # ---- what is sent ------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_kinds_own_temperatures_stand_in_place_of_the_steps() -> None:
     data["kinds"]["other"] = {"output_tokens": 5, "prompts": [{"id": "q", "messages": user("two")}]}
     groups = plan_groups([check_suite(data, "s")], StepOptions(temperatures=(0.0, 0.6)))
     assert [(group.key, group.place) for group in groups] == [("k", 0), ("other", 1), ("k@1.2", 2), ("other@0.6", 3)]
-    assert [group.asks[0].temperature for group in groups] == [0.0, 0.0, 1.2, 0.6]
+    assert [group.requests[0].temperature for group in groups] == [0.0, 0.0, 1.2, 0.6]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.sweep.plan import LadderPlan, asks_by_kind, rungs
+from drafthouse.bench.sweep.plan import LadderPlan, requests_by_kind, rungs
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from drafthouse.prompts.contexts import at_contexts, base_kind, behind_a_logbook, kind_and_context
 from tests.support.refusals import refuses
@@ -42,7 +42,7 @@ def test_a_sweep_sends_the_same_prompts_at_each_context() -> None:
     prompts = [{"id": name, "messages": [{"role": "user", "content": name}]} for name in ("why", "how")]
     suite: Any = {"name": "mine", "kinds": {"chat": {"output_tokens": 8, "prompts": prompts}}}
     plan = LadderPlan("closed", (1.0, 4.0), tuple(at_contexts(["chat"], [300, 600])))
-    asks = asks_by_kind(plan, [suite])
+    asks = requests_by_kind(plan, [suite])
     assert list(asks) == list(plan.kinds)
     for name, requests in asks.items():
         assert [ask.prompt_id for ask in requests] == ["why", "how"]

@@ -14,14 +14,14 @@ from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.resolved_types import Fit
 from drafthouse.report.evidence import (
-    LANE,
-    MOST_BYTES,
+    MAX_FOLDER_BYTES,
+    NO_PROFILE,
+    CheckedEvidence,
     EvidenceFacts,
-    Proven,
+    add_verified_entry,
     check_profile,
     profile_hash,
     read,
-    with_verified,
     write,
 )
 from tests.support.refusals import refuses
@@ -55,19 +55,20 @@ def measured_on_a_gpu(held: int = HELD, version: str = "0.32.0") -> Any:
     return change
 
 
-def made(tmp_path: Path, **given: Any) -> Proven:
+def made(tmp_path: Path, **given: Any) -> CheckedEvidence:
     return of_report(keep(tmp_path / "reports", "20261121-111742", measured_on_a_gpu(**given)), tmp_path, HOUSE)
 
 
-def lane(tmp_path: Path, **fixture: Any) -> Proven:
+def lane(tmp_path: Path, **fixture: Any) -> CheckedEvidence:
     """A folder of levels 0 and 1."""
     facts: EvidenceFacts = {
-        "schema": "drafthouse.evidence/1", "day": "2026-11-27", "gpu": CARD, "driver": "580.65.06", "profile": LANE,
-        "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
+        "schema": "drafthouse.evidence/1", "day": "2026-11-27", "gpu": CARD, "driver": "580.65.06",
+        "profile": NO_PROFILE, "profile_sha256": None, "engine": None, "engine_version": None,
+        "verdict": None, "levels": [0],
         "drafthouse": "0.1.0", "files": {},
     }  # fmt: skip
     data = {"kind": "recorded", "output": f"{CARD}, 97887, GPU-00000000-0000-0000-0000-000000000000", **fixture}
-    return write(tmp_path / folder_name("2026-11-27", CARD, LANE), facts, {"fixtures/smi-box.json": data})
+    return write(tmp_path / folder_name("2026-11-27", CARD, NO_PROFILE), facts, {"fixtures/smi-box.json": data})
 
 
 def refusals(action: Any, *words: Any) -> str:
@@ -77,7 +78,7 @@ def refusals(action: Any, *words: Any) -> str:
     return "\n".join(problem.found for problem in caught.value.problems)
 
 
-def rewritten(proven: Proven, name: str, change: Any) -> Path:
+def rewritten(proven: CheckedEvidence, name: str, change: Any) -> Path:
     """The folder with one file changed, and its hash with it: as somebody would who made it up."""
     import hashlib
 
@@ -99,7 +100,7 @@ def test_a_report_becomes_a_small_folder_without_anything_private(tmp_path: Path
     assert proven.measured["held"] == {"baseline": HELD, "speculative": HELD}
     assert proven.measured["weights"]["baseline"] == 60 << 30
     texts = "".join(path.read_text() for path in proven.folder.rglob("*.json"))
-    assert len(texts) < MOST_BYTES / 10
+    assert len(texts) < MAX_FOLDER_BYTES / 10
     assert UUID not in texts
     assert "serve.sh" not in texts
     assert proven.gpu_and_day == f"{CARD}, 2026-11-21"
@@ -164,7 +165,7 @@ def test_files_that_are_changed_added_missing_linked_or_too_large_are_refused(tm
     folder = lane(tmp_path / "e").folder
     (folder / "fixtures" / "link.json").symlink_to("/etc/passwd")
     assert "a link" in refusals(read, folder)
-    assert " bytes" in refusals(lambda: lane(tmp_path / "f", output="0" * MOST_BYTES))
+    assert " bytes" in refusals(lambda: lane(tmp_path / "f", output="0" * MAX_FOLDER_BYTES))
     folder = lane(tmp_path / "g").folder
     (folder / "evidence.json").write_text("[]")
     with refuses("wrong-type"):
@@ -212,18 +213,18 @@ def test_what_nobody_wrote_or_nothing_measures_is_refused(
 
 def test_verified_is_written_where_it_stands() -> None:
     text = "# a comment\ntitle: x\nverified: []\nexperiment:\n  rounds: 2\n"
-    once = with_verified(text, "NVIDIA H100, 2026-11-27")
+    once = add_verified_entry(text, "NVIDIA H100, 2026-11-27")
     assert once == text.replace("[]", '["NVIDIA H100, 2026-11-27"]')
-    assert with_verified(once, "NVIDIA H100, 2026-11-27") == once
-    assert 'verified: ["NVIDIA H100, 2026-11-27", "B"]' in with_verified(once, "B")
-    assert with_verified("title: x\n", "B").endswith('verified: ["B"]\n')
+    assert add_verified_entry(once, "NVIDIA H100, 2026-11-27") == once
+    assert 'verified: ["NVIDIA H100, 2026-11-27", "B"]' in add_verified_entry(once, "B")
+    assert add_verified_entry("title: x\n", "B").endswith('verified: ["B"]\n')
     with pytest.raises(DrafthouseError, match="several lines"):
-        with_verified("verified:\n  - a\n", "B")
+        add_verified_entry("verified:\n  - a\n", "B")
 
 
 def test_every_profile_of_the_house_could_take_it() -> None:
     for path in (ROOT / "profiles").glob("*.yml"):
-        assert '"B"' in with_verified(path.read_text(), "B"), path
+        assert '"B"' in add_verified_entry(path.read_text(), "B"), path
 
 
 def test_the_command_checks_and_refuses(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.crossover import crossovers_of
-from drafthouse.analysis.words import RULE
+from drafthouse.analysis.words import RULE_VERSION
 from drafthouse.bench.sweep.store import read_ladder
 from drafthouse.bench.sweep.text import ladder_lines
 from drafthouse.cli.compare import shown
@@ -78,7 +78,7 @@ def test_results_are_judged_again_by_the_rule_of_today(reports: Path) -> None:
     assert report(["--again", str(reports / NAME), "--templates", str(ROOT / "templates")]) == 0
     again = json.loads((reports / NAME / "report.json").read_text("utf-8"))["verdict"]
     before = verdict()
-    assert again["rule"] == RULE
+    assert again["rule"] == RULE_VERSION
     assert "rule" not in before
     assert again["word"] == before["word"]
     assert again["speedup"]["n"] == before["speedup"]["n"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.client import Ask
+from drafthouse.bench.client import ChatRequest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_catalog, profile_files
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
@@ -61,7 +61,7 @@ def test_prompts_that_can_be_checked_are_gates_and_neither_searched_with_nor_tim
 
 def test_they_travel_as_plain_data_and_become_requests() -> None:
     for ask in json.loads(json.dumps(of_profile("cpu-smollm2-draft").final)):
-        body = Ask(**ask, group="trial").body("model")
+        body = ChatRequest(**ask, group="trial").body("model")
         assert body["messages"] == ask["messages"]
         assert body["max_tokens"] <= 64
 

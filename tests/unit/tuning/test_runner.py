@@ -16,7 +16,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.procfs import is_gone
 from drafthouse.tuning.journal import Journal, JournaledTrial
 from drafthouse.tuning.prompt_split import TunePrompts
-from drafthouse.tuning.runner import PREPARE, STOP, TRIAL, BoxTrial, Played, Plays, asks_of, outcome_of
+from drafthouse.tuning.runner import PREPARE, STOP, TRIAL, BoxTrial, Played, Plays, outcome_of, requests_of_task
 from drafthouse.tuning.types import BASELINE, FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Candidate, Task
 
 pytestmark = pytest.mark.processes
@@ -125,7 +125,7 @@ PROMPTS = TunePrompts(tuple(ask(n) for n in range(5)), tuple(ask(n) for n in ran
 
 def test_a_task_asks_its_prompts_and_begins_again_behind_the_last() -> None:
     def names(task: Task) -> list[str]:
-        return [str(one["prompt_id"]) for one in asks_of(task, PROMPTS)]
+        return [str(one["prompt_id"]) for one in requests_of_task(task, PROMPTS)]
 
     assert names(Task(CANDIDATE, first=0, count=3)) == ["p0", "p1", "p2"]
     assert names(Task(CANDIDATE, first=4, count=3)) == ["p4", "p0", "p1"]

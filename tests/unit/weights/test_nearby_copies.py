@@ -52,7 +52,7 @@ class Told:
 def bring(
     place: NearbyFolder, part: Path, sha256: str | None = SHA256, git: str | None = None, size: int | None = len(DATA)
 ) -> bool:
-    return place.fill_part(NAME, part, size=size, sha256=sha256, git_sha1=git, tell=Told())
+    return place.fill_part(NAME, part, size=size, sha256=sha256, git_sha1=git, on_bytes=Told())
 
 
 def test_no_settings_no_place() -> None:
@@ -62,7 +62,7 @@ def test_no_settings_no_place() -> None:
 
 def test_a_file_is_brought_by_either_hash(there: Path, part: Path) -> None:
     told = Told()
-    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, tell=told)
+    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, on_bytes=told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA)
     part.unlink()
@@ -76,7 +76,7 @@ def test_what_was_begun_is_gone_on_with(there: Path, part: Path) -> None:
     part.parent.mkdir(parents=True)
     part.write_bytes(DATA[:7_000_001])
     told = Told()
-    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, tell=told)
+    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, on_bytes=told)
     assert part.read_bytes() == DATA
     assert told.most == len(DATA) - 7_000_001
 
@@ -86,7 +86,7 @@ def test_a_wrong_beginning_is_thrown_away(there: Path, part: Path, begun: bytes)
     part.parent.mkdir(parents=True)
     part.write_bytes(begun)
     told = Told()
-    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, tell=told)
+    assert folder_place(there).fill_part(NAME, part, size=len(DATA), sha256=SHA256, git_sha1=None, on_bytes=told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA) - len(begun)
 
@@ -201,4 +201,4 @@ def test_a_note_that_is_none_says_nothing(there: Path) -> None:
 
 
 def test_what_the_place_calls_a_path(there: Path) -> None:
-    assert folder_place(there).relative(Path("/models/a/b.gguf")) == "a/b.gguf"
+    assert folder_place(there).relative_path_of(Path("/models/a/b.gguf")) == "a/b.gguf"

@@ -38,7 +38,7 @@ from ...serving.runtimes import Runtime, runtime_of
 from .decision import HOLD, OFF, ON, TRIAL, Decision, Memory, Rules, Window, after_change, after_decision, decide
 from .journal import FOLDER, STATE, State, append_line, elapsed_s, read_order, read_state, write_state
 from .reading import output_tokens_between, read_now
-from .switch import SPECULATIVE, Door, is_box_locked, restore, serve
+from .switch import SPECULATIVE, Door, is_box_locked, restore_recorded, switch_to_phase
 
 if TYPE_CHECKING:
     from drafthouse.addons.watchdog.journal import Clocks, Line, LineBody, Order, Wish
@@ -81,8 +81,8 @@ class Watchdog:
         *,
         now: Callable[[], Clocks] = clocks,
         read: Callable[[Order], Snapshot] | None = None,
-        change: Callable[[Path, str, str], None] = serve,
-        restore: Callable[[Path], None] = restore,
+        change: Callable[[Path, str, str], None] = switch_to_phase,
+        restore: Callable[[Path], None] = restore_recorded,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.home = home

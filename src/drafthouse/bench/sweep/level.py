@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import numpy as np
 
-from ...bench.client import Ask, Endpoint, Recording, closed_loop, open_loop, raw_request
+from ...bench.client import ChatRequest, Endpoint, Recording, closed_loop, open_loop, raw_request
 from ...bench.samples import time_per_token
 from ...bench.sse import Answer, read_answer, split_events
 from ...prompts.load_levels import CLOSED
@@ -81,7 +81,7 @@ class LoadRun:
     def __init__(
         self,
         endpoint: Endpoint,
-        asks: Iterable[Ask],
+        requests: Iterable[ChatRequest],
         options: LoadOptions,
         on_done: Callable[[bool], None] = lambda complete: None,
     ) -> None:
@@ -94,7 +94,7 @@ class LoadRun:
         self.ended_by = STOPPED
         self._over = False
         self._endpoint = endpoint
-        self._asks_given = asks
+        self._given_requests = requests
         self._options = options
         self._on_done = on_done
         self._failed_in_a_row = 0
@@ -143,16 +143,18 @@ class LoadRun:
         """Send the requests in a closed or an open loop, until the step is over and all have ended."""
         options = self._options
         if options.load == CLOSED:
-            await closed_loop(session, self._endpoint, self._asks(), int(options.level), self._note_ended, self.is_over)
+            await closed_loop(
+                session, self._endpoint, self._requests(), int(options.level), self._note_ended, self.is_over
+            )
         else:
             gaps = arrivals(options.level, options.seed)
-            await open_loop(session, self._endpoint, self._asks(), gaps, self._note_ended, self.is_over)
+            await open_loop(session, self._endpoint, self._requests(), gaps, self._note_ended, self.is_over)
 
-    def _asks(self) -> Iterator[Ask]:
+    def _requests(self) -> Iterator[ChatRequest]:
         """Yield the requests, counting each as started; the step ends when there are no more."""
-        for ask in self._asks_given:
+        for request in self._given_requests:
             self.begun += 1
-            yield ask
+            yield request
         self._end(PROMPTS)
 
     def is_over(self) -> bool:
@@ -190,7 +192,7 @@ class LoadRun:
         if complete and self._options.narrow is not None and not self._over:
             tpot = quick_tpot(record)
             if tpot is not None:
-                self._tpots.setdefault(record.ask.prompt_id, []).append(tpot)
+                self._tpots.setdefault(record.request.prompt_id, []).append(tpot)
         self._on_done(complete)
 
     async def _check_precision(self) -> None:

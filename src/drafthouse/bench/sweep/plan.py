@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...bench.ask import Ask
+from ...bench.chat_request import ChatRequest
 from ...bench.groups import StepOptions, plan_groups
 from ...core.format import shown_level
 from ...prompts.contexts import at_contexts, base_kind, behind_a_logbook, kind_and_context
@@ -120,7 +120,7 @@ def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
     return steps
 
 
-def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[Ask, ...]]:
+def requests_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[ChatRequest, ...]]:
     """The requests by prompt kind, one for each prompt.
 
     Raises DrafthouseError for a kind that no suite has.
@@ -133,35 +133,35 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[A
     options = StepOptions(
         temperatures=(plan.temperature,), seed=plan.seed, ignore_eos=plan.ignore_eos, kinds=tuple(wanted)
     )
-    asks: dict[str, tuple[Ask, ...]] = {}
+    requests: dict[str, tuple[ChatRequest, ...]] = {}
     for group in plan_groups(reduced, options):
         # A kind may set several temperatures; only its first group, at the first temperature, is used.
-        if group.asks:
-            asks.setdefault(group.asks[0].kind, group.asks)
-    return {name: tuple(_at_context(asks, name)) for name in plan.kinds if base_kind(name) in asks}
+        if group.requests:
+            requests.setdefault(group.requests[0].kind, group.requests)
+    return {name: tuple(_at_context(requests, name)) for name in plan.kinds if base_kind(name) in requests}
 
 
-def _at_context(asks: Mapping[str, Sequence[Ask]], name: str) -> Iterator[Ask]:
+def _at_context(requests: Mapping[str, Sequence[ChatRequest]], name: str) -> Iterator[ChatRequest]:
     """The requests of a kind of the plan; each behind another logbook, so that their texts do not repeat."""
     kind, tokens = kind_and_context(name)
-    for seed, ask in enumerate(asks[kind]):
-        yield replace(ask, kind=name, messages=behind_a_logbook(ask.messages, tokens, seed))
+    for seed, request in enumerate(requests[kind]):
+        yield replace(request, kind=name, messages=behind_a_logbook(request.messages, tokens, seed))
 
 
-def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
+def endless(requests: Sequence[ChatRequest], plan: LadderPlan, rung: Rung) -> Iterator[ChatRequest]:
     """The requests of a step: an endless cycle through the prompts in which no two requests are equal.
 
     Each round begins at another prompt, so that short steps do not always reach the same prompts. Both arms get
     identical requests.
     """
-    first = (rung.round - 1) * len(asks) // plan.of_rounds  # index of the round's first prompt
+    first = (rung.round - 1) * len(requests) // plan.of_rounds  # index of the round's first prompt
     prefix = f"{rung.round}.{shown_level(rung.level)}.{plan.kinds.index(rung.kind)}"
     index = 0
     while True:
-        ask = asks[(first + index) % len(asks)]
+        request = requests[(first + index) % len(requests)]
         yield replace(
-            ask,
-            messages=numbered(ask.messages, f"{prefix}.{index}"),
+            request,
+            messages=numbered(request.messages, f"{prefix}.{index}"),
             round=rung.round,
             seed=plan.seed + 10_000 * rung.round + index,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
 
-from ...bench.client import Ask, Endpoint, open_session
+from ...bench.client import ChatRequest, Endpoint, open_session
 from ...bench.foreign_traffic import GIVEN_UP, Clocks, clock_jump, foreign_work, read_clocks, settled
 from ...bench.machine_state import MachineState, between, read_machine
 from ...bench.own_processes import local_engine_pids, own_pids
@@ -26,7 +26,7 @@ from ...bench.step import warm_up
 from ...core.errors import DrafthouseError
 from ...prompts.load_levels import CLOSED
 from .level import DIED, FAILED_IN_A_ROW, STOPPED, LoadOptions, LoadRun
-from .plan import LadderPlan, Rung, asks_by_kind, endless, rungs
+from .plan import LadderPlan, Rung, endless, requests_by_kind, rungs
 from .stats import step_numbers
 from .step_notes import drafting, is_give_up_note, merge_readings, number_notes, request_notes
 from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
@@ -98,8 +98,8 @@ def run_ladder(
     ``on_progress`` gets {done, total, phase, text, eta_s} every second, ``on_step`` each step when it is stored.
     Raises DrafthouseError if the plan is wrong. On an interrupt the current step is stored with status "incomplete".
     """
-    asks = asks_by_kind(plan, suites)
-    ladder = _Ladder(endpoints, asks, plan, file, watch, readers, on_progress, on_step)
+    requests = requests_by_kind(plan, suites)
+    ladder = _Ladder(endpoints, requests, plan, file, watch, readers, on_progress, on_step)
     asyncio.run(ladder.measure())
     return file.data
 
@@ -110,7 +110,7 @@ class _Ladder:
     def __init__(
         self,
         endpoints: Sequence[Endpoint],
-        asks: Mapping[str, Sequence[Ask]],
+        requests: Mapping[str, Sequence[ChatRequest]],
         plan: LadderPlan,
         file: LadderFile,
         watch: Watch,
@@ -119,7 +119,7 @@ class _Ladder:
         on_step: Callable[[LadderStep], None],
     ) -> None:
         self.endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
-        self.asks = asks  # by prompt kind
+        self.requests = requests  # by prompt kind
         self.plan = plan
         self.file = file
         self.watch = watch
@@ -159,7 +159,7 @@ class _Ladder:
         self.ended_well = 0
         self.show(f"{rung.name}: warm-up")
         endpoint = self.endpoints[rung.arm]
-        run = LoadRun(endpoint, endless(self.asks[rung.kind], self.plan, rung), self.load_of(rung), self.note_ended)
+        run = LoadRun(endpoint, endless(self.requests[rung.kind], self.plan, rung), self.load_of(rung), self.note_ended)
         warm_up_error = await self.warm(session, endpoint, rung.level)
         before = await self.read_context(session, endpoint)
         readers = [make_reader() for make_reader in self.readers]
@@ -200,7 +200,7 @@ class _Ladder:
         return LoadOptions(
             load=self.plan.load,
             level=rung.level,
-            prompts=len({ask.prompt_id for ask in self.asks[rung.kind]}),
+            prompts=len({request.prompt_id for request in self.requests[rung.kind]}),
             seconds=self.plan.seconds,
             narrow=self.plan.narrow,
             drain_s=self.plan.drain_s,
@@ -265,7 +265,7 @@ class _Ladder:
         pair: CounterPair = {"before": before.counters, "after": after.counters}
         pids = own_pids([endpoint], before.machine) | own_pids([endpoint], after.machine)
         sent = [*requests, *[GIVEN_UP] * step["unfinished"]]
-        most_tokens = max((ask.output_tokens for ask in self.asks[step["kind"]]), default=0)
+        most_tokens = max((request.output_tokens for request in self.requests[step["kind"]]), default=0)
         traffic = foreign_work(before.counters, after.counters, sent, most_tokens)
         step = {
             **step,

@@ -46,7 +46,7 @@ _MAX_PAUSE_S = 5.0
 _CONFIRM_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
 # Asks whether to destroy a stray: (question, sure) -> yes, no, or None without a user. ``sure``: the stray has this
 # ledger's mark, or the user named it.
-Ask = Callable[[str, bool], bool | None]
+Confirm = Callable[[str, bool], bool | None]
 
 
 @dataclass
@@ -85,7 +85,7 @@ def end_rentals(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     settle_s: float = SETTLE_S,
-    ask: Ask = lambda question, sure: None,
+    ask: Confirm = lambda question, sure: None,
 ) -> Ended:
     """Destroy the instances of this ledger, or ``only`` those with these ids, labels or instance numbers.
 
@@ -257,7 +257,7 @@ class _Ending:
                 self._end_unlisted(rental)
         self.confirm_gone(can_list=False)
 
-    def end_strays(self, found_strays: Collection[Stray], only: Collection[str] | None, ask: Ask) -> None:
+    def end_strays(self, found_strays: Collection[Stray], only: Collection[str] | None, ask: Confirm) -> None:
         """Destroy strays (instances that the ledger lacks) that ``ask`` confirms; report the others as billing.
 
         If ``only`` is None, strays of other ledgers are skipped; otherwise all that ``only`` does not name.

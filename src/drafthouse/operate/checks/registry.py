@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...core.errors import Problem, did_you_mean, one_problem
 from . import addons, box, gpu, known_issues, ports, runtime, server
-from .conditions import always, as_process, gpu_in_docker, has_gpu, in_docker, in_system_memory
+from .conditions import always, has_gpu, model_in_system_memory, needs_gpu_in_docker, runs_as_process, runs_in_docker
 from .finding import FAIL, Finding, of_problem
 from .firewall import firewall
 from .weights import weights
@@ -64,24 +64,24 @@ CHECKS = (
           applies=has_gpu),
     Check("gpu", "peer-access", "GPUs together", after=gpu.peer_access, reads=("box",), applies=has_gpu),
     Check("gpu", "kernel-log", "kernel's log", after=gpu.kernel_log, reads=("kernel_log",), applies=has_gpu),
-    Check("box", "memory", "memory", before=box.memory, applies=in_system_memory, code="memory-too-small"),
-    Check("box", "shared-memory", "shared memory", before=box.shared_memory, applies=as_process,
+    Check("box", "memory", "memory", before=box.memory, applies=model_in_system_memory, code="memory-too-small"),
+    Check("box", "shared-memory", "shared memory", before=box.shared_memory, applies=runs_as_process,
           code="memory-too-small"),
     Check("runtime", "docker", "Docker", before=runtime.docker_or_to_come, after=runtime.docker_answers,
-          reads=("docker",), applies=in_docker, code="no-docker"),
+          reads=("docker",), applies=runs_in_docker, code="no-docker"),
     Check("runtime", "nvidia-toolkit", "NVIDIA toolkit", after=runtime.nvidia_toolkit, reads=("docker",),
-          applies=gpu_in_docker),
-    Check("runtime", "cdi", "CDI", after=runtime.cdi, reads=("docker", "driver"), applies=gpu_in_docker),
+          applies=needs_gpu_in_docker),
+    Check("runtime", "cdi", "CDI", after=runtime.cdi, reads=("docker", "driver"), applies=needs_gpu_in_docker),
     Check("runtime", "container-gpu", "GPU in the container", after=runtime.container_gpu, reads=("docker", "box"),
-          applies=gpu_in_docker),
+          applies=needs_gpu_in_docker),
     Check("runtime", "new-container", "a new container", after=runtime.new_container, reads=("docker",),
-          applies=gpu_in_docker),
-    Check("runtime", "image", "image", after=runtime.image, reads=("docker",), applies=in_docker),
-    Check("runtime", "glibc", "C library", before=runtime.glibc, applies=as_process, code="unsupported-system"),
-    Check("runtime", "engine-program", "engine's own program", before=runtime.engine_program, applies=as_process,
+          applies=needs_gpu_in_docker),
+    Check("runtime", "image", "image", after=runtime.image, reads=("docker",), applies=runs_in_docker),
+    Check("runtime", "glibc", "C library", before=runtime.glibc, applies=runs_as_process, code="unsupported-system"),
+    Check("runtime", "engine-program", "engine's own program", before=runtime.engine_program, applies=runs_as_process,
           code="program-missing"),
     Check("runtime", "engine-environment", "engine's environment", after=runtime.engine_environment,
-          reads=("environment",), applies=as_process),
+          reads=("environment",), applies=runs_as_process),
     Check("runtime", "log-rotation", "log rotation", after=runtime.log_rotation, reads=("docker", "logs")),
     Check("weights", "weights", "weights", after=weights, reads=("weights",)),
     Check("box", "folder-writable", "folders", before=box.writable, code="file-unwritable"),

@@ -13,7 +13,7 @@ from ...core.requirement_lines import pin_of
 from ...core.versions import as_version
 from ...host.env_recipe import PINNED
 from ...host.nvidia_smi import gpu_uuids, read_smi
-from .conditions import can_install_packages, in_docker
+from .conditions import can_install_packages, runs_in_docker
 from .finding import Finding, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _short(image_id: str) -> str:
 
 def log_rotation(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Check that every log of the engine has a size limit."""
-    if not in_docker(resolved):
+    if not runs_in_docker(resolved):
         return _supervised_logs(facts["logs"])
     if facts["docker"]["error"]:
         return None

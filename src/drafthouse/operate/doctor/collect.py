@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from ...addons.monitoring_ready import wait_for_monitoring
 from ...addons.watchdog.journal import FOLDER as WATCHDOG
 from ...addons.watchdog.journal import STATE
-from ...addons.watchdog.switch import is_box_locked, is_held
+from ...addons.watchdog.switch import is_box_locked
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
+from ...core.locks import is_held
 from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
 from ...host.driver.facts import output_of, read_driver

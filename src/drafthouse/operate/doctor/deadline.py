@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...addons.watchdog.switch import is_held
 from ...cloud.deadline import FOLDER
 from ...core.documents import json_of
 from ...core.files import object_in
+from ...core.locks import is_held
 from ...core.procfs import Clocks, clocks
 
 if TYPE_CHECKING:

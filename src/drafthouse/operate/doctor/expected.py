@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...addons.gateway_door import certificate_file
 from ...addons.monitoring import jobs
-from ...bench.ask import Ask
-from ...bench.groups import ask_fields
+from ...bench.chat_request import ChatRequest
+from ...bench.groups import request_fields
 from ...profiles.monitoring_settings import local_address
 from ...prompts.suites import expand
 
@@ -91,8 +91,8 @@ def asks_of(resolved: Run, own_suite: Suite) -> list[RequestFields]:
     model = resolved["target"]["served_name"]
     bodies = []
     for prompt in prompts[:ASKS]:
-        fields = ask_fields(prompt) | {"output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
-        body = Ask(**fields, group="doctor").body(model)
+        fields = request_fields(prompt) | {"output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
+        body = ChatRequest(**fields, group="doctor").body(model)
         # No streaming: the doctor measures no latency.
         body.pop("stream", None)
         body.pop("stream_options", None)

@@ -15,7 +15,7 @@ from ...analysis.crossover_text import load_text
 from ...analysis.gates import NOT_MEASURED, PASSED
 from ...analysis.measured import paired_ratio
 from ...analysis.verdict_types import CostRow
-from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE
+from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE_VERSION
 from ...bench.result_types import Request
 from ...bench.samples import Prompt, measured_tpot, requests_of
 from ...bench.stats import CONFIDENCE, median
@@ -86,7 +86,7 @@ def compare(kept_a: Kept, kept_b: Kept, threshold: float | None = None) -> Compa
 
 def _same_rule(kept_a: Kept, kept_b: Kept) -> bool:
     """True if the current rule gave the words of both verdicts and of their load levels."""
-    return all(kept.report["verdict"].get("rule") == RULE for kept in (kept_a, kept_b))
+    return all(kept.report["verdict"].get("rule") == RULE_VERSION for kept in (kept_a, kept_b))
 
 
 def _sides(kept_a: Kept, kept_b: Kept) -> tuple[tuple[Literal["a"], Kept], tuple[Literal["b"], Kept]]:
@@ -97,7 +97,7 @@ def _sides(kept_a: Kept, kept_b: Kept) -> tuple[tuple[Literal["a"], Kept], tuple
 def _side(kept: Kept) -> Side:
     """A report's part of the comparison; a sentence by an earlier rule is marked as such."""
     verdict = kept.report["verdict"]
-    earlier = verdict.get("rule") != RULE
+    earlier = verdict.get("rule") != RULE_VERSION
     sentence = verdict.get("sentence")
     if earlier:
         sentence = f"({EARLIER}) {sentence}"

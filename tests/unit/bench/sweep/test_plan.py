@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.sweep.plan import LadderPlan, Rung, asks_by_kind, endless, heading, numbered, plan_of, rungs
+from drafthouse.bench.sweep.plan import LadderPlan, Rung, endless, heading, numbered, plan_of, requests_by_kind, rungs
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.profiles.result_key import measured_key
@@ -190,7 +190,7 @@ def test_arms_take_turns_and_levels_go_up() -> None:
 
 
 def test_both_arms_get_the_very_same_requests_and_no_two_are_alike() -> None:
-    asks = asks_by_kind(PLAN, [suite("s", chat=3), suite("t", code=2, other=1)])
+    asks = requests_by_kind(PLAN, [suite("s", chat=3), suite("t", code=2, other=1)])
     assert {kind: len(them) for kind, them in asks.items()} == {"chat": 3, "code": 2}
 
     def sent(rung: Rung) -> list[Any]:
@@ -226,7 +226,7 @@ def test_a_number_before_the_first_text() -> None:
 
 def test_a_kind_that_no_suite_has() -> None:
     with pytest.raises(DrafthouseError, match="no kind 'code'"):
-        asks_by_kind(PLAN, [suite("s", chat=1)])
+        requests_by_kind(PLAN, [suite("s", chat=1)])
 
 
 def test_the_plan_of_a_resolved_ladder() -> None:
@@ -240,7 +240,7 @@ def test_the_plan_of_a_resolved_ladder() -> None:
 
 
 def test_a_single_prompt_is_never_sent_twice_alike() -> None:
-    asks = asks_by_kind(PLAN, [suite("s", chat=1, code=1)])
+    asks = requests_by_kind(PLAN, [suite("s", chat=1, code=1)])
     sent = [
         str(next(endless(asks[kind], PLAN, Rung(level, "baseline", number, kind))).messages)
         for level in (1, 4) for number in (1, 2) for kind in ("chat", "code")

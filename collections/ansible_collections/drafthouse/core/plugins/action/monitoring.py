@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..module_utils.addons.monitoring import Settings, files, jobs
+from ..module_utils.addons.monitoring import Settings, build_files, jobs
 from ..module_utils.addons.prometheus_rules import Limits, Pace
 from ..module_utils.core.errors import DrafthouseError, Problem, did_you_mean
 from ..module_utils.profiles.workspace import ROOT
@@ -20,7 +20,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
-    _NEEDED = ("home", "keeper", "box", "key_file", "wished", "binaries")
+    _NEEDED = ("home", "process_manager", "box", "key_file", "requested", "binaries")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Check the settings, render, and put what differs on the box; units are another task's."""
@@ -29,17 +29,17 @@ class ActionModule(Action):
         given["pace"] = _numbers(Pace, given.get("pace") or {}, "monitoring_pace")
         given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
         settings = Settings(**given)
-        made = files(ROOT / "templates", settings)
+        made = build_files(ROOT / "templates", settings)
         answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": made["entries"]}, task_vars=variables
         )
-        ports, at = settings.wished["ports"], settings.listens_at
+        ports, at = settings.requested["ports"], settings.listens_at
         return {
             **answer,
             **{key: made[key] for key in ("units", "programs", "containers")},
-            "jobs": jobs(settings.wished),
+            "jobs": jobs(settings.requested),
             "prometheus": f"http://{at}:{ports['prometheus']}",
-            "grafana": f"http://{at}:{ports['grafana']}" if settings.wished["grafana"] else "",
+            "grafana": f"http://{at}:{ports['grafana']}" if settings.requested["grafana"] else "",
         }
 
 

@@ -175,7 +175,7 @@ class ActionModule(Action):
         program = [engine["program"]] if "program" in engine else []
         ours = [
             script_of(site["home"]),
-            monitoring.script_of(site["home"]),
+            monitoring.prometheus_script_path(site["home"]),
             *(f"{site['home']}/{name}/serve.sh" for name in ("watchdog", "replica", "fleet/gateway", "fleet/router")),
             f"{site['home']}/serve/{resolved['profile']}/follower/serve.sh",
             engine["home"],

@@ -14,23 +14,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A chat request to send: what it asks (sent to the server), and where it stands in the measurement (not sent)."""
+class ChatRequest:
+    """A chat request to send, and its place in the measurement."""
 
+    # Its place in the measurement; not sent.
     suite: str  # name of the file of prompts
     kind: str  # prompt kind of that suite, such as "code"
-    group: str  # the kind at one temperature, as named by `groups.group_key`
+    group: str  # the kind and, above temperature 0, the temperature (`groups.group_key`), such as "code@0.7"
     prompt_id: str  # unique in its kind
+    # What is sent, except ``round`` and ``gate``.
     messages: Sequence[Message]
-    output_tokens: int  # the most that the answer may have; sent as `max_tokens`
+    output_tokens: int  # the maximum length of the answer; sent as `max_tokens`
     temperature: float = 0.0
-    round: int = 1  # number of the round, from 1
+    round: int = 1  # number of the round, from 1; not sent
     seed: int | None = None  # of the sampling; None: the server chooses
-    ignore_eos: bool = False  # True: generate up to the maximum, past the token that ends the answer
+    ignore_eos: bool = False  # True: generate up to the maximum, past the end-of-sequence token
     tools: Sequence[Tool] | None = None
     response_format: ResponseFormat | None = None  # the JSON schema of the answer; None: free text
     extra: RequestFields | None = None  # further fields of the body: tool_choice, chat_template_kwargs, ...
-    gate: Gate | None = None  # the check of the answer, such as a text that it must contain; not sent
+    gate: Gate | None = None  # the check that the answer must pass, such as a text that it must contain; not sent
     stream: bool = True  # False: the answer comes in one piece, so only its end can be timed
 
     def body(self, model: str) -> RequestFields:
@@ -43,7 +45,7 @@ class Ask:
             "stream": self.stream,
         }
         if self.stream:
-            # The server has to count the tokens, because with speculation one chunk carries several.
+            # Ask the server to count the tokens: with speculation a chunk may carry several.
             body["stream_options"] = {"include_usage": True}
         if self.seed is not None:
             body["seed"] = self.seed
