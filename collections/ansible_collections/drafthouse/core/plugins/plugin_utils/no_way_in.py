@@ -40,21 +40,11 @@ _REASONS = (
     ),
     (
         r"(?i)missing \S+ password|password is required|terminal is required",
-        Problem(
-            "sudo-password",
-            "sudo asks for a password",
-            "the password of sudo",
-            _BECOME,
-        ),
+        Problem("sudo-password", "sudo asks for a password", "the password of sudo", _BECOME),
     ),
     (
         r"(?i)incorrect \S+ password|sorry, try again",
-        Problem(
-            "sudo-password",
-            "sudo did not take the password",
-            "the password of sudo",
-            _BECOME,
-        ),
+        Problem("sudo-password", "sudo did not take the password", "the password of sudo", _BECOME),
     ),
     (
         r"(?i)not in the sudoers|may not run sudo|not allowed to execute",
