@@ -34,10 +34,10 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 103_959,
-    "Python tokens": 540_686,
-    "Python test lines": 86_900,
-    "untyped mappings": 161,
+    "product lines": 103_945,
+    "Python tokens": 540_275,
+    "Python test lines": 86_908,
+    "untyped mappings": 144,
     "comprehensions": 1_499,
     "conditional expressions": 809,
     "statements holding three or more of the two": 0,

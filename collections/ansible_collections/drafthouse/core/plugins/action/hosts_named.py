@@ -35,15 +35,9 @@ class ActionModule(Action):
             return {"changed": False}
         sources = ", ".join(str(source) for source in variables.get("ansible_inventory_sources") or ["(none)"])
         rent = "rent one (make rent), " if "vastai" in sources else ""
-        return failure(
-            one_problem(
-                "no-host",
-                "an inventory without hosts",
-                "at least one box to work on",
-                f"{rent}add it to the inventory's hosts.yml (which has an example), or choose another with -i",
-                sources,
-            )
-        )
+        do = f"{rent}add it to the inventory's hosts.yml (which has an example), or choose another with -i"
+        found = "an inventory without hosts"
+        return failure(one_problem("no-host", found, "at least one box to work on", do, sources))
 
 
 def _check_ansible(variables: TaskVars) -> None:

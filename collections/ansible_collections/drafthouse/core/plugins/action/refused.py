@@ -39,15 +39,8 @@ class ActionModule(FollowingAction):
         # Frees room on a full disk first: Ansible's temporary files need some.
         self._low_level_execute_command(f"rm -f {shlex.quote(home)}/served/ballast")
         engine = resolved["engine"]
-        self._task.args = {
-            "home": home,
-            "state": "put_back",
-            "refused": {
-                "profile": resolved["profile"],
-                "engine": engine["id"],
-                "version": engine["version"],
-                "why": brief(why.found),
-            },
-        }
+        change = {"profile": resolved["profile"], "engine": engine["id"], "version": engine["version"]}
+        change["why"] = brief(why.found)
+        self._task.args = {"home": home, "state": "put_back", "refused": change}
         back = cast("TaskResult", super().answer(variables))
         return {**failure(DrafthouseError(both(why, task, resolved, back))), "refused": True}

@@ -146,13 +146,8 @@ class ActionModule(Action):
     def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
-            raise one_problem(
-                "missing-option",
-                "no profile",
-                "a profile name",
-                "add -e profile=NAME, or drafthouse_profile to the inventory (make profiles shows them all)",
-                "profile",
-            )
+            do = "add -e profile=NAME, or drafthouse_profile to the inventory (make profiles shows them all)"
+            raise one_problem("missing-option", "no profile", "a profile name", do, "profile")
         site = site_from(variables)
         # A runtime of the command line must be used; one of the inventory may give way to another.
         site["runtime_asked"] = "drafthouse_runtime" in load_extra_vars(self._loader)

@@ -38,10 +38,7 @@ from ..module_utils.host.docker.gpu_check import prove
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={
-            "gpu": {"type": "bool", "default": False},
-            "timeout_s": {"type": "int", "default": 60},
-        },
+        argument_spec={"gpu": {"type": "bool", "default": False}, "timeout_s": {"type": "int", "default": 60}},
         supports_check_mode=True,
     )
     if module.check_mode:

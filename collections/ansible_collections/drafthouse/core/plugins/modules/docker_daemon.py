@@ -93,12 +93,8 @@ def main() -> None:
             module.exit_json(changed=daemon.take_out(module.check_mode))
     with failing(module):
         done = daemon.apply(wishes, given["restart"], module.check_mode)
-    diff = {
-        "before": redacted(done.before),
-        "after": redacted(done.after),
-        "before_header": given["path"],
-        "after_header": given["path"],
-    }
+    texts = {"before": redacted(done.before), "after": redacted(done.after)}
+    diff = {**texts, "before_header": given["path"], "after_header": given["path"]}
     result = {"left": done.left, "notes": done.notes, "restarted": done.restarted, "seconds": done.seconds}
     if done.backup:
         result["backup_file"] = done.backup

@@ -113,10 +113,7 @@ def main() -> None:
             "torch_backend": {"type": "str", "choices": ["cpu", "auto"]},
             "metadata_stub": {
                 "type": "dict",
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "version": {"type": "str", "required": True},
-                },
+                "options": {"name": {"type": "str", "required": True}, "version": {"type": "str", "required": True}},
             },
             "source_packages": {"type": "list", "elements": "str", "default": []},
             "build_packages": {"type": "list", "elements": "str", "default": []},

@@ -94,12 +94,9 @@ def main() -> None:
     repository = Repository(**{part.name: given[part.name] for part in fields(Repository)})
     with failing(module):
         done = add(repository, fetch, given["packages"], module.check_mode)
+    files = done.files.changed
     module.exit_json(
-        changed=bool(done.files.changed),
-        files=done.files.changed,
-        named_in=done.named_in,
-        versions=done.versions,
-        diff=done.files.diff,
+        changed=bool(files), files=files, named_in=done.named_in, versions=done.versions, diff=done.files.diff
     )
 
 

@@ -87,12 +87,8 @@ def main() -> None:
     wanted = configuration(supervisor.home, programs)
     before = supervisor.present_configuration()
     running = supervisor.running()
-    diff = {
-        "before": before,
-        "after": wanted,
-        "before_header": str(supervisor.file),
-        "after_header": str(supervisor.file),
-    }
+    file = str(supervisor.file)
+    diff = {"before": before, "after": wanted, "before_header": file, "after_header": file}
     names = [program.name for program in programs]
     if module.check_mode:
         start = [name for name in names if name not in running or before != wanted or given["fresh"]]

@@ -38,10 +38,7 @@ from ..module_utils.operate.support_facts import gather
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={
-            "home": {"type": "path", "required": True},
-            "engine_home": {"type": "path", "required": True},
-        },
+        argument_spec={"home": {"type": "path", "required": True}, "engine_home": {"type": "path", "required": True}},
         supports_check_mode=True,
     )
     given = module.params

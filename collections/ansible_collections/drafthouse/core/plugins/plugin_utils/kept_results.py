@@ -29,12 +29,8 @@ class KeptResultsAction(Action):
         # By a shell, because a module would start a Python for each file.
         answer = self._low_level_execute_command(f"cat {shlex.quote(path)}")
         if answer["rc"] != 0:
-            raise one_problem(
-                "no-result",
-                f"no result at {path}",
-                self.needed,
-                "run site.yml --tags experiment, or the whole site.yml",
-            )
+            do = "run site.yml --tags experiment, or the whole site.yml"
+            raise one_problem("no-result", f"no result at {path}", self.needed, do)
         return json.loads(answer["stdout"])
 
     def ladder(self, resolved: dict[str, Any], variables: TaskVars) -> Ladder | None:

@@ -19,12 +19,8 @@ from .words import TaskVars
 _display = Display()
 #: Variables of the command line that remove or restore something, with their defaults. An inventory cannot set them.
 _COMMANDS: dict[str, object] = {
-    "weights": False,
-    "images": False,
-    "container_engine": False,
-    "nvidia_driver": False,
-    "release": "",
-}
+    "weights": False, "images": False, "container_engine": False, "nvidia_driver": False, "release": "",
+}  # fmt: skip
 _OLD = ("profile", "overrides", "engine_version")
 
 
