@@ -1,17 +1,22 @@
-"""The picture of the rooms, from the order that import-linter holds and from the imports: docs/architecture.svg."""
+"""The picture docs/architecture.svg: the library's rooms in the order that import-linter enforces, with imports."""
 
 from __future__ import annotations
 
 import html
 import re
 
-import _clone  # noqa: F401 (the library on the path)
+import _clone  # noqa: F401 (puts the library on the path)
 import tomllib
 
 from drafthouse.core.places import ROOT
 
 _LIBRARY = ROOT / "src" / "drafthouse"
-_WIDTH, _ROW, _BOX, _GAP, _SIDE = 900, 66, 44, 20, 110
+# In pixels.
+_WIDTH = 900
+_ROW = 66  # from the top of a row to that of the next
+_BOX = 44  # height of a box
+_GAP = 20  # between two boxes of a row
+_SIDE = 110  # left and right of the boxes, for lines around them
 _STYLE = """
     .room { fill: #f6f8fa; stroke: #57606a } .name { font: 600 14px ui-monospace, monospace; fill: #1f2328 }
     .says { font: 11px system-ui, sans-serif; fill: #57606a } .way { stroke: #8c959f; fill: none; opacity: .7 }
@@ -21,7 +26,7 @@ _STYLE = """
 def layers() -> list[list[str]]:
     """The rooms from the top down, those side by side in one list."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    (rows,) = (one["layers"] for one in contracts if one["type"] == "layers")
+    (rows,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [[word.strip() for word in row.split("|")] for row in rows if row != "__main__"]
 
 
@@ -36,36 +41,41 @@ def purposes() -> dict[str, str]:
 
 def imports(rooms: list[str]) -> dict[str, set[str]]:
     """Which rooms each room imports from."""
-    found: dict[str, set[str]] = {room: set() for room in rooms}
+    imported: dict[str, set[str]] = {room: set() for room in rooms}
     for room in rooms:
         for path in (_LIBRARY / room).rglob("*.py"):
-            up = "." * (len(path.relative_to(_LIBRARY).parts))
-            named = re.findall(rf"^\s*from {re.escape(up)}(\w+)", path.read_text("utf-8"), re.MULTILINE)
-            found[room] |= {name for name in named if name in found and name != room}
-    return found
+            dots = "." * (len(path.relative_to(_LIBRARY).parts))
+            names = re.findall(rf"^\s*from {re.escape(dots)}(\w+)", path.read_text("utf-8"), re.MULTILINE)
+            imported[room] |= {name for name in names if name in imported and name != room}
+    return imported
 
 
 def drawn(edges: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """The imports that no way over other rooms says already: `report -> core` goes without saying."""
+    """Imports to draw, as (importer, imported), without those that others imply, such as `report -> core`."""
 
     def below(room: str) -> set[str]:
-        return edges[room].union(*(below(one) for one in edges[room]), set())
+        return edges[room].union(*(below(lower) for lower in edges[room]))
 
-    return [
-        (room, one) for room in edges for one in sorted(edges[room]) if not any(one in below(by) for by in edges[room])
-    ]
+    pairs = []
+    for room, lower_rooms in edges.items():
+        for lower in sorted(lower_rooms):
+            if not any(lower in below(between) for between in lower_rooms):
+                pairs.append((room, lower))
+    return pairs
 
 
 def svg() -> str:
     """The picture."""
-    rows, says = layers(), purposes()
+    rows = layers()
+    says = purposes()
     edges = imports([room for row in rows for room in row])
     place: dict[str, tuple[float, float, float]] = {}
     boxes = []
     for number, row in enumerate(rows):
         width = (_WIDTH - 2 * _SIDE - _GAP * (len(row) - 1)) / len(row)
         for column, room in enumerate(row):
-            x, y = _SIDE + column * (width + _GAP), 10 + number * _ROW
+            x = _SIDE + column * (width + _GAP)
+            y = 10 + number * _ROW
             place[room] = (x, y, width)
             boxes += [
                 f'<rect class="room" x="{x:.0f}" y="{y}" width="{width:.0f}" height="{_BOX}" rx="6"/>',
@@ -88,24 +98,27 @@ def svg() -> str:
 
 
 def _way(upper: tuple[float, float, float], lower: tuple[float, float, float]) -> str:
-    """The path between two boxes (x, y, width): straight to the next row, else around those between."""
-    (x1, y1, width1), (x2, y2, width2) = upper, lower
+    """The SVG path between two boxes (x, y, width): straight to the next row, else around the rows between."""
+    x1, y1, width1 = upper
+    x2, y2, width2 = lower
     if y2 - y1 <= _ROW:
         return f"M{x1 + width1 / 2:.0f} {y1 + _BOX} L{x2 + width2 / 2:.0f} {y2}"
     left = x1 + width1 < _WIDTH / 2 or x2 + width2 < _WIDTH / 2
     out = (y2 - y1) / _ROW * 13 + 14
     far = _SIDE - out if left else _WIDTH - _SIDE + out
-    begin, end = (_anchor(x, y, width, left) for x, y, width in (upper, lower))
+    begin = _anchor(x1, y1, width1, left)
+    end = _anchor(x2, y2, width2, left)
     return f"M{begin} C{far:.0f} {begin.split()[1]} {far:.0f} {end.split()[1]} {end}"
 
 
 def _anchor(x: float, y: float, width: float, left: bool) -> str:
-    """Where a way around others meets a box: its outer side, or its middle where others stand on both sides."""
+    """Where a line around other rows meets a box, as "X Y": its outer side, or its middle if it has boxes on both."""
     outer = x if left else x + width
     at_the_rim = abs(outer - (_SIDE if left else _WIDTH - _SIDE)) < 1
     return f"{outer if at_the_rim else x + width / 2:.0f} {y + _BOX / 2:.0f}"
 
 
 def _cut(text: str, width: float) -> str:
+    """The text, cut between words to a width in pixels."""
     most = int(width / 5.6)
     return text if len(text) <= most else text[: most - 1].rsplit(" ", 1)[0].rstrip(",;:") + " …"

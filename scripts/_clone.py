@@ -1,4 +1,4 @@
-"""The library on the path, and what scripts share with the verbs of `drafthouse`."""
+"""Put the library of this clone on the path; names that the scripts share with the verbs of `drafthouse`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["door", "parser_of", "project", "run"]
 
 
 def door(*words: str) -> None:
-    """Be `drafthouse` with these words before those of the command line, in the clone's environment."""
-    if find_spec("shtab") is None:  # another Python: called by its path, or by the link in .venv/bin
-        run(_again)
+    """Run `drafthouse` with these words before the arguments, in the clone's environment; exits with its status."""
+    if find_spec("shtab") is None:  # another Python, if the script was called by its path
+        run(_restart)
     run(lambda: main([*words, *sys.argv[1:]]))
 
 
-def _again() -> int:
+def _restart() -> int:
+    """Replace this process by the same command with the clone's Python. Raises DrafthouseError without one."""
     environment = Path(__file__).resolve().parent.parent / ".venv"
-    python = environment / "bin" / "python"  # a link, maybe to a home that this user may not enter
+    python = environment / "bin" / "python"  # a link, which may lead to a folder that this user cannot enter
     if Path(sys.prefix) == environment or not os.access(python, os.X_OK):
         raise one_problem(
             "python-unusable", "a Python without the clone's packages", "the clone's environment", "make venv"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Build the Ansible collection as one file: build/drafthouse-core-VERSION.tar.gz.
 
-In the clone its module_utils is a link to src/drafthouse, which ansible-galaxy leaves out for it leads outside; so it
-is built from a copy in which the link is resolved. The roles that prepare a box are part of it, with the table of GPUs
-that one of them reads; the other roles are phases of site.yml and stay in the clone, as do catalogue and profiles.
+In the clone, module_utils is a link to src/drafthouse, which ansible-galaxy leaves out because it leads outside. So the
+collection is built from a copy in which the link is resolved. It has the roles that prepare a box, and the table of
+GPUs that one of them reads. The other roles are phases of site.yml and stay in the clone, like catalogue and profiles.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
 _COLLECTION = ROOT / "collections" / "ansible_collections" / "drafthouse" / "core"
-#: Roles that anybody's playbook may use, by their full names: drafthouse.core.firewall.
+#: Roles for playbooks of others, by full names such as drafthouse.core.firewall.
 _ROLES = ("box_env", "container_engine", "firewall", "nvidia_driver")
 _GPUS = Path("profiles", "catalog", "gpus.yml")
 
 
 def main() -> int:
-    """Build it, and say where it lies."""
+    """Build the collection, and print its path."""
     parser = parser_of(__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "build", help="the folder of the file")
     given = parser.parse_args()
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def built(folder: Path) -> Path:
-    """Build the collection into ``folder``; return its file. Raises DrafthouseError with what ansible-galaxy said."""
+    """The collection's file, built into ``folder``. Raises DrafthouseError with the message of ansible-galaxy."""
     about = project()
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as copy:
         staged = Path(copy) / "core"
@@ -45,7 +45,7 @@ def built(folder: Path) -> Path:
             shutil.copy(ROOT / name, staged / name)
         for name in _ROLES:
             shutil.copytree(ROOT / "roles" / name, staged / "roles" / name)
-        # Where an installed library has its data (core/places.py).
+        # The place of an installed library's data (core/places.py).
         gpus = staged / "plugins" / "module_utils" / "data" / _GPUS
         gpus.parent.mkdir(parents=True)
         shutil.copy(ROOT / _GPUS, gpus)
@@ -61,11 +61,11 @@ def built(folder: Path) -> Path:
             "tags": ["ai", "nvidia", "docker", "linux"],
         }
         (staged / "galaxy.yml").write_text(json.dumps(galaxy), "utf-8")
-        words = ["ansible-galaxy", "collection", "build", str(staged), "--output-path", str(folder), "--force"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        command = ["ansible-galaxy", "collection", "build", str(staged), "--output-path", str(folder), "--force"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()
-        raise one_problem("program-failed", f"ansible-galaxy said: {said}", "a collection that builds", "fix that")
+        output = (done.stderr or done.stdout).strip()
+        raise one_problem("program-failed", f"ansible-galaxy said: {output}", "a collection that builds", "fix that")
     return folder / f"drafthouse-core-{about['version']}.tar.gz"
 
 

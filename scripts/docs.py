@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write what is generated: a README for each role, pages on profiles and error codes, and JSON schemas.
+"""Write the generated pages: a README for each role, pages on profiles and error codes, JSON schemas and others.
 
-With --check nothing is written; exit status 2 names the pages that are not as they should be.
+With --check nothing is written; if pages are out of date, they are listed and the exit status is 2.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from drafthouse.translate.flags import OLD_FLAGS, OLD_FLAGS_OF_ALL
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Proof
 
-_MADE = "Written by `make docs` from src/drafthouse/profiles/schemas.py; change that instead."
+_COMMENT = "Written by `make docs` from src/drafthouse/profiles/schemas.py; change that instead."
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 
 
 def main() -> int:
-    """Write or check all the generated pages."""
+    """Write or check all generated pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a page is out of date")
     given = parser.parse_args()
-    os.environ.pop(PROFILES_VARIABLE, None)  # the pages are about what is shipped
+    os.environ.pop(PROFILES_VARIABLE, None)  # the pages show only the shipped profiles
     stale = []
     for path, text in pages():
         if path.is_file() and path.read_text("utf-8") == text:
@@ -78,8 +78,8 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def schemas() -> dict[str, Schema]:
-    """The JSON schemas that profiles and the files of the catalogue name in their first line."""
-    written: dict[str, tuple[str, Shape]] = {
+    """JSON schemas, by name, of profiles and files of the catalogue, which name theirs in the first line."""
+    shapes: dict[str, tuple[str, Shape]] = {
         "profile": ("A profile: profiles/*.yml", PROFILE),
         "hardware": ("Hardware: profiles/catalog/hardware.yml", HARDWARE),
         "models": ("Models and heads: profiles/catalog/models.yml", MODELS),
@@ -91,25 +91,26 @@ def schemas() -> dict[str, Schema]:
         "old-flags": ("What became of an engine's old flags: profiles/catalog/old_flags/*.yml", OLD_FLAGS),
         "old-flags-of-all": ("What became of old flags everywhere: profiles/catalog/old_flags.yml", OLD_FLAGS_OF_ALL),
     }
-    made = {
-        name: {"$schema": DIALECT, "title": title, "$comment": _MADE, **json_schema_of(shape)}
-        for name, (title, shape) in written.items()
+    exported = {
+        name: {"$schema": DIALECT, "title": title, "$comment": _COMMENT, **json_schema_of(shape)}
+        for name, (title, shape) in shapes.items()
     }
-    # Only what is like another engine may leave out what every engine has, or take something away.
-    made["engine"] |= {
+    # Only an engine with the key `like`, based on another one, may leave out required keys, or remove keys with null.
+    exported["engine"] |= {
         "if": {"not": {"required": ["like"]}},
         "then": {"required": required_of(ENGINE), "additionalProperties": {"not": {"type": "null"}}},
     }
-    return made
+    return exported
 
 
 def _specs(role: Path) -> dict[str, Any]:
+    """Argument specs of a role's main entry point."""
     specs: dict[str, Any] = yaml.safe_load((role / "meta/argument_specs.yml").read_text("utf-8"))
     return dict(specs["argument_specs"]["main"])
 
 
 def role_page(role: Path) -> str:
-    """A role's README: what it does, and every variable it takes."""
+    """A role's README: its description, its variables and the names of its tasks."""
     specs = _specs(role)
     lines = [
         f"# {role.name}",
@@ -150,7 +151,7 @@ def roles_page(roles: list[Path]) -> str:
 
 
 def profiles_page() -> str:
-    """The table of profiles with what `make plan` says of each."""
+    """The table of profiles, from what `make plan` shows of each."""
     catalog = load_catalog(ROOT)
     lines = [
         "# Profiles",
@@ -192,7 +193,7 @@ def errors_page() -> str:
 
 
 def community_page() -> str:
-    """The table of the rows that other people measured."""
+    """The page of rows that other people measured."""
     lines = [
         "# Measured by others",
         "",
@@ -220,9 +221,9 @@ def community_page() -> str:
 
 
 def proof_page() -> str:
-    """The table of what was proven of each profile, how, and what was not."""
+    """The table of what was tested of each profile, how, and what was not."""
     catalog = load_catalog(ROOT)
-    checked = json.loads((ROOT / "tests/real_engines/proofs.json").read_text("utf-8"))
+    proofs = json.loads((ROOT / "tests/real_engines/proofs.json").read_text("utf-8"))
     lines = [
         "# Test coverage of each profile",
         "",
@@ -236,8 +237,8 @@ def proof_page() -> str:
     for name in sorted(catalog.profiles):
         resolved = resolved_profile(name, site_of_inventory("workstation"))
         proof = catalog.engines[resolved["engine"]["id"]].get("proof")
-        served = [one for one in evidence if one.facts["profile"] == name]
-        proven, missing = _served(served) if served else _proof(resolved, proof, checked)
+        served = [kept for kept in evidence if kept.facts["profile"] == name]
+        proven, missing = _served(served) if served else _proof(resolved, proof, proofs)
         engine, method = resolved["engine"], resolved["method"]
         cells = [
             f"`{name}`",
@@ -249,9 +250,9 @@ def proof_page() -> str:
             missing,
         ]
         lines.append(f"| {' | '.join(cells)} |")
-        for version, found in checked.items():
-            if "refused" in found.get(name, {}):
-                refused.append(f"- `{name}` for vLLM {version}: {_line(found[name]['refused'])}")
+        for version, arms_of in proofs.items():
+            if "refused" in arms_of.get(name, {}):
+                refused.append(f"- `{name}` for vLLM {version}: {_line(arms_of[name]['refused'])}")
     lines += [
         "",
         "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
@@ -275,36 +276,37 @@ def proof_page() -> str:
 
 
 def _served(evidence: Sequence[CheckedEvidence]) -> tuple[str, str]:
-    """What runs on GPUs have shown of a profile, and what they have not."""
+    """The cells "tested" and "not tested" of a profile that has run on GPUs."""
     links = [
-        f"{one.facts['verdict']} on {one.gpu_and_day}, {one.facts['engine_version']}"
-        f" ([evidence](../evidence/{one.folder.name}/report.json))"
-        for one in evidence
+        f"{kept.facts['verdict']} on {kept.gpu_and_day}, {kept.facts['engine_version']}"
+        f" ([evidence](../evidence/{kept.folder.name}/report.json))"
+        for kept in evidence
     ]
     return f"served: {'; '.join(links)}", "other cards"
 
 
 def _lane_lines(evidence: Sequence[CheckedEvidence]) -> list[str]:
-    """On which GPUs `make test-gpu` has run its own levels."""
-    ran = [one for one in evidence if one.facts["profile"] == NO_PROFILE]
+    """Lines on the GPUs that `make test-gpu` has run on, and with which of its levels."""
+    lane = "`make test-gpu` ([levels](gpu-lane.md)) has run on"
     lines = [
-        f"- levels {', '.join(map(str, one.facts['levels']))} on {one.gpu_and_day}, driver {one.facts['driver']}"
-        f" ([evidence](../evidence/{one.folder.name}/evidence.json))"
-        for one in ran
+        f"- levels {', '.join(map(str, kept.facts['levels']))} on {kept.gpu_and_day}, driver {kept.facts['driver']}"
+        f" ([evidence](../evidence/{kept.folder.name}/evidence.json))"
+        for kept in evidence
+        if kept.facts["profile"] == NO_PROFILE
     ]
-    said = (
-        "`make test-gpu` ([levels](gpu-lane.md)) has run on:"
-        if ran
-        else ("`make test-gpu` ([levels](gpu-lane.md)) has run on no GPU yet.")
-    )
-    return [said, "", *([*lines, ""] if lines else [])]
+    if not lines:
+        return [f"{lane} no GPU yet.", ""]
+    return [f"{lane}:", "", *lines, ""]
 
 
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
 
 
-def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[str, Any]) -> tuple[str, str]:
-    """What was proven of a profile and how, and what was not."""
+def _proof(resolved: Mapping[str, Any], proof: Proof | None, proofs: Mapping[str, Any]) -> tuple[str, str]:
+    """The cells "tested" and "not tested" of a profile that has run on no GPU.
+
+    ``proof``: of its engine, from the catalogue. ``proofs``: by version of vLLM and profile, from its parsers.
+    """
     name = resolved["profile"]
     if resolved["hardware"]["kind"] == "cpu" and resolved["verified"]:
         return "served: real A/B, both arms, report", "the gain on a GPU"
@@ -312,13 +314,17 @@ def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[st
         return "nothing yet", "the A/B through `site.yml`"
     if proof:
         return proof["proven"], "; ".join(part for part in (proof.get("missing"), _ON_THE_GPU) if part)
-    proven, missing = [], []
-    for version, found in checked.items():
-        arms = found.get(name, {})
+    proven = []
+    missing = []
+    for version, arms_of in proofs.items():
+        arms = arms_of.get(name, {})
         if not arms or "refused" in arms:
             continue
-        passed = ["parser"] if all(arm["parser"] == "ok" for arm in arms.values()) else []
-        passed += ["configuration"] if all(arm["engine_config"] == "ok" for arm in arms.values()) else []
+        passed = []
+        if all(arm["parser"] == "ok" for arm in arms.values()):
+            passed.append("parser")
+        if all(arm["engine_config"] == "ok" for arm in arms.values()):
+            passed.append("configuration")
         proven.append(f"{version}: {', '.join(passed)}")
         missing += [arm["engine_config"] for arm in arms.values() if arm["engine_config"] != "ok"]
     untried = [_line(text).replace("not tried: ", "the configuration: ") for text in dict.fromkeys(missing)]
@@ -326,7 +332,8 @@ def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[st
 
 
 def _cells(resolved: Mapping[str, Any]) -> list[str]:
-    fetched = sum(item["bytes"] for item in resolved["weights"] if item["source"] in ("hub", "package"))
+    """A row of the table of profiles."""
+    download_bytes = sum(item["bytes"] for item in resolved["weights"] if item["source"] in ("hub", "package"))
     speedup = resolved["expectation"]["speedup"]
     method = resolved["method"]
     return [
@@ -336,13 +343,14 @@ def _cells(resolved: Mapping[str, Any]) -> list[str]:
         resolved["draft"]["name"] if resolved["draft"] else "none",
         f"{method['name']}, K={method['num_speculative_tokens']}",
         f"{resolved['engine']['name']} {resolved['engine']['version']}",
-        f"{fetched / GB:.1f}",
+        f"{download_bytes / GB:.1f}",
         f"{speedup:.1f}x" if speedup else "not estimated",
         ever_run(resolved["verified"]),
     ]
 
 
 def _notes(resolved: Mapping[str, Any]) -> list[str]:
+    """Lines about a profile below the table."""
     notes = []
     if resolved["article"]:
         notes.append(f"- `{resolved['profile']}` replaces the commands of {resolved['article']}.")
@@ -352,10 +360,16 @@ def _notes(resolved: Mapping[str, Any]) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    return "''" if value == "" else str(value).lower() if isinstance(value, bool) else str(value)
+    """A default value as YAML."""
+    if value == "":
+        return "''"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _line(text: object) -> str:
+    """A text, or a list of texts, as one line for a cell of a table."""
     return " ".join(text if isinstance(text, list) else str(text).split()).replace("|", "\\|")
 
 

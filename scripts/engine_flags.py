@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Write down which flags a version of an engine has, as its own parser tells: profiles/catalog/flags/<engine>.yml.
+"""Write the list of flags of an engine's version, from its own parser: profiles/catalog/flags/ENGINE.yml.
 
     scripts/engine_flags.py ENGINE VERSION "SOURCE" --python ~/engines/x/bin/python
     scripts/engine_flags.py ENGINE VERSION "SOURCE" --help-of ~/engines/y/bin/llama-server --help
     scripts/engine_flags.py ENGINE VERSION "SOURCE" --rows-of ~/engines/z/bin/python tests/real_engines/x.py --rows
 
-SOURCE says for people where the parser was. With --python the parser is Python's argparse, made by that interpreter;
-with --help-of it is what the program prints; with --rows-of it prints the actions of such a parser itself, as
-JSON: [spellings, how many values, the kind of action] each. Other versions in the file stay as they are.
+SOURCE tells people where the parser came from. With --python it is the argparse parser that this interpreter makes;
+with --help-of it is read from the output of the program; with --rows-of the program prints the actions of an argparse
+parser as JSON, each as [spellings, number of values, class of the action]. Other versions in the file stay unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD = """\
 # Written by scripts/engine_flags.py from the engine's own parser; not by hand.
 ---
 """
-# Run by the engine's interpreter: newest place of the parser first.
+# Run by the engine's interpreter. Modules of the parser: those of newer versions come first.
 _ARGPARSE = """
 import importlib, json, logging, os
 logging.disable(logging.CRITICAL)
@@ -64,19 +64,19 @@ def main() -> int:
     given = _options()
     if given.python:
         done = subprocess.run([given.python, "-c", _ARGPARSE], capture_output=True, text=True, check=True)
-        found = of_argparse(json.loads(done.stdout.splitlines()[-1]))
+        flags = of_argparse(json.loads(done.stdout.splitlines()[-1]))
     elif given.rows_of:
         done = subprocess.run(given.rows_of, capture_output=True, text=True, check=True)
-        found = of_argparse(json.loads(done.stdout.splitlines()[-1]))
+        flags = of_argparse(json.loads(done.stdout.splitlines()[-1]))
     else:
-        found = of_help(subprocess.run(given.help_of, capture_output=True, text=True, check=True).stdout)
+        flags = of_help(subprocess.run(given.help_of, capture_output=True, text=True, check=True).stdout)
     path = given.into / f"{given.engine}.yml"
     versions: dict[str, FlagList] = read_yaml(path, "YAML", "")["versions"] if path.exists() else {}
-    versions[given.version] = {**found, "source": given.source}
+    versions[given.version] = {**flags, "source": given.source}
     in_order = {version: versions[version] for version in sorted(versions, key=as_version, reverse=True)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_HEAD + "versions:\n" + "".join(map(_text, in_order, in_order.values())), "utf-8")
-    print(f"{path.name}: {len(names_of(found))} flags of {given.version}")
+    print(f"{path.name}: {len(names_of(flags))} flags of {given.version}")
     return DONE
 
 
@@ -93,26 +93,31 @@ def _options() -> argparse.Namespace:
 
 
 def of_argparse(rows: Iterable[tuple[list[str], object, str]]) -> FlagList:
-    """The flags of a parser's actions: their spellings, how many values each takes, the kind of action."""
-    found = _nothing()
+    """Flags of a parser's actions, each as (spellings, argparse's nargs, class of the action)."""
+    flags = _empty_list()
     for spellings, count, kind in rows:
-        names = [one.removeprefix("--") for one in spellings if one.startswith("--")]
+        names = [spelling.removeprefix("--") for spelling in spellings if spelling.startswith("--")]
         if kind in ("_HelpAction", "_VersionAction") or not names:
             continue
-        takes: Kind = "none" if count == 0 else "maybe" if count == "?" else "one" if count is None else "several"
-        # A short spelling stands before the long one, as in a help text.
-        in_order = sorted(spellings, key=lambda one: one.startswith("--"))
-        _put(found, takes, in_order, [one for one in names if not one.startswith("no-")] or names)
-    return _sorted(found)
+        takes: Kind = "several"
+        if count == 0:
+            takes = "none"
+        elif count == "?":
+            takes = "maybe"
+        elif count is None:
+            takes = "one"
+        # Short spellings first, as in a help text.
+        _add(flags, takes, sorted(spellings, key=lambda spelling: spelling.startswith("--")), names)
+    return _sorted(flags)
 
 
 def of_help(text: str) -> FlagList:
-    """The flags that a help text names, one entry a line: its spellings, then what it takes, then words."""
-    found = _nothing()
+    """Flags of a help text, one per line: its spellings, then the names of its values, then a description."""
+    flags = _empty_list()
     for line in text.splitlines():
         if not re.match(r"-{1,2}[A-Za-z]", line) or "argument has been removed" in line:
             continue
-        # What it does stands behind a gap, or on the line below.
+        # The description follows two spaces, or is on the next line.
         head = re.sub(r",\s+", ", ", line.rstrip()).split("  ")[0]
         spellings = []
         while match := re.match(r"(-{1,2}[A-Za-z][\w.-]*)(,\s*)?", head):
@@ -120,17 +125,19 @@ def of_help(text: str) -> FlagList:
             head = head[match.end() :]
             if not match[2]:
                 break
-        hint = head.strip()
-        names = [one[2:] for one in spellings if one.startswith("--")]
+        values = head.strip()
+        names = [spelling[2:] for spelling in spellings if spelling.startswith("--")]
         if not names or {"help", "version"} & set(names):
             continue
-        takes: Kind = "none" if not hint else "several" if re.fullmatch(r"[A-Z]+ [A-Z]+", hint) else "one"
-        _put(found, takes, spellings, [one for one in names if not one.startswith("no-")] or names)
-    return _sorted(found)
+        takes: Kind = "one" if values else "none"
+        if re.fullmatch(r"[A-Z]+ [A-Z]+", values):
+            takes = "several"
+        _add(flags, takes, spellings, names)
+    return _sorted(flags)
 
 
 def _text(version: str, flags: FlagList) -> str:
-    """A list as a person would write it, for `git diff` to show what a version changed."""
+    """A list as YAML of short lines, so that `git diff` shows what changed."""
     lines = [f"  {version}:", f"    source: {json.dumps(flags['source'])}"]
     for kind in KINDS:
         names = textwrap.fill(
@@ -141,26 +148,27 @@ def _text(version: str, flags: FlagList) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _nothing() -> FlagList:
+def _empty_list() -> FlagList:
     return {"source": "", "none": [], "one": [], "several": [], "maybe": [], "short": {}}
 
 
-def _put(found: FlagList, takes: Kind, spellings: Sequence[str], positive: Sequence[str]) -> None:
-    """Put a flag into the list: under the first of its ``positive`` names, with all its ``spellings``."""
+def _add(flags: FlagList, takes: Kind, spellings: Sequence[str], names: Sequence[str]) -> None:
+    """Add a flag under the first of its long ``names`` that is not negated, with all its other ``spellings``."""
+    positive = [name for name in names if not name.startswith("no-")] or names
     own = positive[0]
-    found[takes].append(own)
-    for place, one in enumerate(spellings):
-        # A short spelling is that of the long one behind it: "-cb, --cont-batching, -nocb, --no-cont-batching".
-        behind = [long for long in spellings[place:] if long.startswith("--")] or [f"--{own}"]
-        name = f"--{own}" if behind[0].removeprefix("--") in positive else f"--no-{own}"
-        if one not in (f"--{own}", f"--no-{own}"):
-            found["short"][one] = name
+    flags[takes].append(own)
+    for place, spelling in enumerate(spellings):
+        # A short spelling belongs to the long one after it: "-cb, --cont-batching, -nocb, --no-cont-batching".
+        long_after = [long for long in spellings[place:] if long.startswith("--")] or [f"--{own}"]
+        name = f"--{own}" if long_after[0].removeprefix("--") in positive else f"--no-{own}"
+        if spelling not in (f"--{own}", f"--no-{own}"):
+            flags["short"][spelling] = name
 
 
-def _sorted(found: FlagList) -> FlagList:
+def _sorted(flags: FlagList) -> FlagList:
     for kind in KINDS:
-        found[kind].sort()
-    return {**found, "short": dict(sorted(found["short"].items()))}
+        flags[kind].sort()
+    return {**flags, "short": dict(sorted(flags["short"].items()))}
 
 
 if __name__ == "__main__":

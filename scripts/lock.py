@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write every lock anew, each version with the hashes of its files: requirements*.txt and the locks of the roles.
+"""Write all locks, with the hashes of each version's files: requirements*.txt and the locks of the roles.
 
-A lock is made from the `.in` file beside it. Versions stay as they are while the `.in` file allows them; delete a lock
-to have it resolved from nothing. A line of an `.in` file that carries hashes is taken as it is: its wheels come from
-an index that cannot be counted on to be in reach (torch for CPU).
+A lock is made from the `.in` file beside it. Versions are kept while the `.in` file allows them; delete a lock to
+resolve it from scratch. A line with hashes in an `.in` file is copied as it is: its wheels come from an index that may
+not be reachable (torch for CPU).
 """
 
 from __future__ import annotations
@@ -26,34 +26,33 @@ from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
-_NEWEST = 14  # of Python 3
+_NEWEST = 14  # the newest minor version of Python 3 that wheels are kept for
 _BOXES = ("manylinux", "linux")
 _CONTROLLERS = (*_BOXES, "musllinux", "macosx")
+#: A pin such as `name[extra]==1.2`: name and version.
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([A-Za-z0-9.!+_-]+)")
+#: sha256 of files by name and version.
 Hashes = Mapping[tuple[str, str], list[str]]
 
 
 @dataclass(frozen=True)
 class Lock:
-    """One lock: its `.in` file, the oldest Python 3 it is for, for which systems, and whether it is resolved.
+    """A lock and its `.in` file."""
 
-    ``without`` names dependencies of others that nothing of ours uses: they are left out.
-    """
-
-    source: str
-    oldest: int
-    systems: tuple[str, ...] = _BOXES
-    resolved: bool = True
-    without: tuple[str, ...] = ()
+    source: str  # path of the `.in` file in the clone
+    oldest: int  # minor version of the oldest Python 3 that it is for
+    systems: tuple[str, ...] = _BOXES  # prefixes of wheel platforms
+    resolved: bool = True  # False: the `.in` file lists all versions
+    without: tuple[str, ...] = ()  # dependencies that our code never uses, left out
 
     @property
     def path(self) -> Path:
-        """The lock itself."""
+        """Path of the lock."""
         return (ROOT / self.source).with_suffix(".txt")
 
 
 def locks() -> list[Lock]:
-    """Every lock of the clone."""
+    """All locks of the clone."""
     folders = ("roles/engine/files/locks", "tests/real_engines/locks")
     parsers = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/fleet/locks").glob("*.in"))
     complete = sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).glob("*.in"))
@@ -73,16 +72,16 @@ def locks() -> list[Lock]:
 
 
 def written(lock: Lock) -> str:
-    """The text of ``lock``, made anew. Raises DrafthouseError with uv's last words."""
+    """Text of ``lock``. Raises DrafthouseError with uv's error output."""
     lines = (ROOT / lock.source).read_text("utf-8").splitlines()
     if lock.resolved:
         lines = _resolved(lock)
-    asked = [line for line in lines if _PIN.match(line) and "--hash=" not in line]
-    return "\n".join(_with_hashes(lines, _hashes(lock, asked))) + "\n"
+    pins = [line for line in lines if _PIN.match(line) and "--hash=" not in line]
+    return "\n".join(_with_hashes(lines, _hashes(lock, pins))) + "\n"
 
 
 def _resolved(lock: Lock) -> list[str]:
-    """The lock's versions without hashes; uv keeps those that the lock has already."""
+    """Lines with the lock's versions, without hashes; uv keeps versions of the present lock."""
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / lock.path.name
         if lock.path.exists():
@@ -94,48 +93,55 @@ def _resolved(lock: Lock) -> list[str]:
 
 
 def _hashes(lock: Lock, pins: Iterable[str]) -> Hashes:
-    """The sha256 of the files that each of ``pins`` may be installed from, by name and version."""
+    """Hashes of the files from which ``pins`` may be installed."""
     with tempfile.TemporaryDirectory() as folder:
-        given, found = Path(folder) / "pins.txt", Path(folder) / "pylock.toml"
-        given.write_text("\n".join(pins), "utf-8")
-        _uv(lock, str(given), "--no-deps", "--format", "pylock.toml", "--output-file", str(found), cwd=ROOT)
-        packages = tomllib.loads(found.read_text("utf-8"))["packages"]
+        source = Path(folder) / "pins.txt"
+        source.write_text("\n".join(pins), "utf-8")
+        output = Path(folder) / "pylock.toml"
+        _uv(lock, str(source), "--no-deps", "--format", "pylock.toml", "--output-file", str(output), cwd=ROOT)
+        packages = tomllib.loads(output.read_text("utf-8"))["packages"]
     hashes: dict[tuple[str, str], list[str]] = {}
     for package in packages:
         wheels = package.get("wheels", [])
-        files = [file for file in wheels if _suits(file, lock)] or wheels  # none suits what another system needs
-        files = [*files, package["sdist"]] if "sdist" in package else files
+        files = [
+            file for file in wheels if _fits(file, lock)
+        ] or wheels  # no wheel fits if only another system needs it
+        if "sdist" in package:
+            files = [*files, package["sdist"]]
         known = hashes.setdefault((canonicalize_name(package["name"]), package["version"]), [])
         known += sorted({file["hashes"]["sha256"] for file in files})
     return hashes
 
 
-def _suits(file: Mapping[str, str], lock: Lock) -> bool:
+def _fits(file: Mapping[str, str], lock: Lock) -> bool:
+    """True if the wheel can be installed by a Python and on a system of ``lock``."""
     name = str(file.get("name") or file["url"].rsplit("/", 1)[-1])
     return any(_installs(tag, lock) for tag in parse_wheel_filename(name.replace("%2B", "+"))[3])
 
 
 def _installs(tag: Tag, lock: Lock) -> bool:
-    """Tell whether a wheel's tag is one of the Pythons and systems of ``lock``."""
+    """True if a wheel's tag is for a Python and a system of ``lock``; free-threaded Pythons are left out."""
     python = re.fullmatch(r"(?:cp|py)3(\d*)", tag.interpreter)
-    here = tag.platform == "any" or (
-        tag.platform.startswith(lock.systems) and tag.platform.endswith(("x86_64", "aarch64", "arm64", "universal2"))
-    )
-    if python is None or not here or tag.abi.endswith("t"):
+    fits_processor = tag.platform.endswith(("x86_64", "aarch64", "arm64", "universal2"))
+    fits_system = tag.platform == "any" or (tag.platform.startswith(lock.systems) and fits_processor)
+    if python is None or not fits_system or tag.abi.endswith("t"):
         return False
     minor = int(python[1] or 0)
     return minor <= _NEWEST and (minor >= lock.oldest or tag.abi in ("abi3", "none"))
 
 
 def _with_hashes(lines: Iterable[str], hashes: Hashes) -> Iterable[str]:
+    """Lines with hashes added to pins that have none."""
     for line in lines:
         pin, *digests = re.split(r"\s+--hash=sha256:", line)
-        if (match := _PIN.match(line)) and not digests:
+        match = _PIN.match(line)
+        if match and not digests:
             digests = hashes[canonicalize_name(match[1]), match[2]]
         yield " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in digests)])
 
 
 def _uv(lock: Lock, *words: str, cwd: Path) -> None:
+    """Run `uv pip compile` for the lock's oldest Python. Raises DrafthouseError."""
     command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--universal", "--no-header"]
     command += ["--python-version", f"3.{lock.oldest}", *words]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
@@ -145,10 +151,11 @@ def _uv(lock: Lock, *words: str, cwd: Path) -> None:
 
 
 def main() -> int:
-    """Write them, and say which of them changed."""
+    """Write the locks, and print which of them changed."""
     for lock in locks():
         before = lock.path.read_text("utf-8") if lock.path.exists() else ""
-        if (text := written(lock)) != before:
+        text = written(lock)
+        if text != before:
             lock.path.write_text(text, "utf-8")
         print(f"{'as it was' if text == before else 'changed  '} {lock.path.relative_to(ROOT)}")
     return DONE

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Have promtool check the monitoring's rules: of every profile, without and with a gateway, of every engine.
+"""Check the monitoring's rules with promtool: for every engine, and every profile without and with a gateway.
 
-A line for each different rendering of templates/monitoring/rules.yml.j2. promtool comes with Debian's package
+Prints a line for each different rendering of templates/monitoring/rules.yml.j2. promtool is in Debian's package
 prometheus.
 """
 
@@ -32,7 +32,7 @@ TEMPLATES = ROOT / "templates"
 
 
 def main() -> int:
-    """Print what promtool says of each rendering; raise DrafthouseError where it takes one for wrong."""
+    """Print promtool's summary of each rendering. Raises DrafthouseError if it finds an error."""
     parser_of(__doc__).parse_args()
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -41,10 +41,10 @@ def main() -> int:
     for title, file in rendered():
         with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
             Path(folder, file["path"]).write_text(file["content"], "utf-8")
-            words = [promtool, "check", "rules", file["path"]]
-            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-        said = done.stdout.strip().splitlines()[-1:] if done.returncode == 0 else ["FAILED"]
-        print(f"{title}: {' '.join(said).strip()}")
+            command = [promtool, "check", "rules", file["path"]]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        summary = done.stdout.strip().splitlines()[-1:] if done.returncode == 0 else ["FAILED"]
+        print(f"{title}: {' '.join(summary).strip()}")
         if done.returncode:
             found = (done.stderr or done.stdout).strip()
             problems.append(
@@ -56,17 +56,17 @@ def main() -> int:
 
 
 def rendered() -> Iterator[tuple[str, File]]:
-    """Each rendering under its title."""
-    for what, names in seen().items():
-        parts = [part for part in ("node", "gpu", "gateway") if getattr(what, part)]
-        title = f"{', '.join([what.dialect or 'no counters', *parts])}; {what.log} ({', '.join(sorted(names))})"
-        yield title, rules_file(TEMPLATES, "rules.yml", what, Pace(), Limits())
+    """Each rendering, with its title."""
+    for watched, names in seen().items():
+        parts = [part for part in ("node", "gpu", "gateway") if getattr(watched, part)]
+        title = f"{', '.join([watched.dialect or 'no counters', *parts])}; {watched.log} ({', '.join(sorted(names))})"
+        yield title, rules_file(TEMPLATES, "rules.yml", watched, Pace(), Limits())
 
 
 @functools.cache
 def seen() -> dict[Watched, set[str]]:
-    """What there is to watch on some box, and whose it is."""
-    # Some engine shows its counters in newer versions than the profiles run.
+    """What is watched on a box, for all cases, each with the names of its profiles."""
+    # Every engine by itself too: some have counters only in newer versions than those of the profiles.
     found = {Watched(name, node=True, gpu=True, gateway=True, log="its log"): {"every part"} for name in SERIES}
     for name in load_catalog(ROOT).profiles:
         site = {**site_of_inventory(inventory_of(name)), "monitoring": {"enabled": True}}

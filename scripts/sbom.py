@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write what a release consists of as a CycloneDX 1.6 SBOM: build/drafthouse-VERSION.cdx.json.
+"""Write the components of a release as a CycloneDX 1.6 SBOM: build/drafthouse-VERSION.cdx.json.
 
-Python packages of every lock with the hashes of their files, engines with their images, models with their commits. The
-same release gives the same bytes; a time is written where SOURCE_DATE_EPOCH names one. Needs the tests' environment.
+It has the Python packages of all locks with the hashes of their files, the engines with their images, and the models
+with their commits. The same release gives the same bytes; SOURCE_DATE_EPOCH adds a time. Needs the tests' environment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from drafthouse.profiles.workspace import ROOT
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import ModelEntry
 
-# Who installs what: the controller, the environments on a box, and what the catalogue pins by itself.
+# Of the controller, of the environments on a box, and of the catalogue.
 _LOCKS = (
     "requirements.txt", "roles/box_env/files/uv.txt", "roles/box_env/files/requirements.txt",
     "roles/engine/files/locks/*.txt", "profiles/catalog/packages.txt",
@@ -50,12 +50,12 @@ _OURS = uuid.uuid5(uuid.NAMESPACE_DNS, "drafthouse.core")
 
 
 def main() -> int:
-    """Write it, and say where it lies."""
+    """Write the SBOM, and print its path and number of components."""
     parser = parser_of(__doc__)
     version = project()["version"]
     parser.add_argument("--to", type=Path, default=ROOT / "build" / f"drafthouse-{version}.cdx.json", help="the file")
     given = parser.parse_args()
-    os.environ.pop(PROFILES_VARIABLE, None)  # of what is shipped
+    os.environ.pop(PROFILES_VARIABLE, None)  # only what is shipped
     text = sbom(os.environ.get("SOURCE_DATE_EPOCH"))
     given.to.parent.mkdir(parents=True, exist_ok=True)
     given.to.write_text(text, "utf-8")
@@ -64,11 +64,12 @@ def main() -> int:
 
 
 def sbom(epoch: str | None = None) -> str:
-    """The SBOM as JSON, checked against CycloneDX's own schema; ``epoch``: seconds since 1970 for its time.
+    """The SBOM as JSON. ``epoch``: its time in seconds since 1970; None: without a time.
 
-    Raises DrafthouseError where the schema does not allow what was written.
+    Raises DrafthouseError if CycloneDX's schema does not allow it.
     """
-    catalog, ours = load_catalog(ROOT), project()
+    catalog = load_catalog(ROOT)
+    ours = project()
     root = Component(
         name=ours["name"], version=ours["version"], type=ComponentType.APPLICATION, bom_ref="drafthouse",
         licenses=[LicenseFactory().make_from_string("Apache-2.0")],
@@ -90,15 +91,15 @@ def sbom(epoch: str | None = None) -> str:
 
 
 def packages() -> Iterator[Component]:
-    """Yield every version of a package that a lock names, once, with the locks that name it."""
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    """Yield each package version of the locks once, with the locks that have it."""
+    pins: dict[str, tuple[set[str], set[str]]] = {}  # hashes, and paths of locks
     for pattern in _LOCKS:
         for path in sorted(ROOT.glob(pattern)):
             for entry in read_lock(path.read_text("utf-8")):
-                digests, locks = found.setdefault(pin_of(entry), (set(), set()))
+                digests, locks = pins.setdefault(pin_of(entry), (set(), set()))
                 digests.update(hashes_of(entry))
                 locks.add(str(path.relative_to(ROOT)))
-    for pin, (digests, locks) in sorted(found.items()):
+    for pin, (digests, locks) in sorted(pins.items()):
         name, _, version = pin.partition("==")
         where = f"{_TORCH_CPU}/{name}/" if version.endswith("+cpu") else f"{_PYPI}/{name}/{version}/#files"
         yield Component(
@@ -108,7 +109,7 @@ def packages() -> Iterator[Component]:
             bom_ref=f"pypi:{pin}",
             purl=PackageURL("pypi", name=name, version=version),
             licenses=_licenses(name, version),
-            # One version has a file for each system and Python: their hashes are those of the distributions.
+            # A version has many files, so the hashes belong to its distributions and not to the component.
             external_references=[
                 ExternalReference(type=ExternalReferenceType.DISTRIBUTION, url=XsUri(where), hashes=_hashes(digests))
             ],
@@ -121,21 +122,22 @@ def _hashes(digests: set[str]) -> list[HashType]:
 
 
 def _licenses(name: str, version: str) -> list[Any]:
-    """The licence that a package states, where this environment has that very version; else nothing."""
+    """Licence that a package states, if this environment has the same version; else []."""
     try:
-        said = metadata.metadata(name)
+        about = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return []
-    if said["Version"] != version:
+    if about["Version"] != version:
         return []
-    text = next((str(said[field]) for field in ("License-Expression", "License") if field in said), "")
-    if not text or "\n" in text:
-        text = next((one.rpartition(" :: ")[2] for one in said.get_all("Classifier") or [] if "License ::" in one), "")
+    text = next((str(about[field]) for field in ("License-Expression", "License") if field in about), "")
+    if not text or "\n" in text:  # none, or the text of a licence
+        classifiers = [line for line in about.get_all("Classifier") or [] if "License ::" in line]
+        text = classifiers[0].rpartition(" :: ")[2] if classifiers else ""
     return [LicenseFactory().make_from_string(text)] if text else []
 
 
 def engines(catalog: Catalog) -> Iterator[Component]:
-    """Yield the engines in the versions that we stand for, and every image that is run."""
+    """Yield the engines in the versions of the catalogue, and all images that are run."""
     images: dict[str, str] = {}
     for key, engine in catalog.engines.items():
         for version, pin in engine["versions"].items():
@@ -163,7 +165,7 @@ def engines(catalog: Catalog) -> Iterator[Component]:
 
 
 def _image_purl(repository: str, version: str) -> PackageURL:
-    """An image's package URL; its registry is a qualifier there, and Docker's own where none is named."""
+    """Package URL of an image; its registry is a qualifier, docker.io if the name has none."""
     registry, _, rest = repository.partition("/")
     if "." not in registry and ":" not in registry:
         registry, rest = "docker.io", repository
@@ -172,26 +174,26 @@ def _image_purl(repository: str, version: str) -> PackageURL:
 
 
 def models(catalog: Catalog) -> Iterator[Component]:
-    """Yield the models that are fetched, each at its commit where the catalogue has one."""
+    """Yield the models that are downloaded, each with its commit if the catalogue has one."""
     for key, model in sorted(catalog.models.items()):
-        hub, package = model["source"].get("hub"), model["source"].get("package")
+        hub = model["source"].get("hub")
+        package = model["source"].get("package")
         if hub:
             commit = hub["revision"] if is_commit(hub["revision"]) else None
             owner, _, name = hub["repo"].rpartition("/")
             purl = PackageURL("huggingface", owner, name, commit)
-            said = [Property(name="drafthouse:revision", value=hub["revision"])]
-            yield _model(key, model, commit, purl, said)
+            yield _model(key, model, commit, purl, [Property(name="drafthouse:revision", value=hub["revision"])])
         elif package:
             purl = PackageURL("pypi", name=package["name"], version=package["version"], subpath=package["file"])
-            made = _model(key, model, package["version"], purl, [])
-            made.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=package["sha256"]))
-            yield made
+            component = _model(key, model, package["version"], purl, [])
+            component.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=package["sha256"]))
+            yield component
 
 
-def _model(key: str, model: ModelEntry, version: str | None, purl: PackageURL, said: list[Property]) -> Any:
+def _model(key: str, model: ModelEntry, version: str | None, purl: PackageURL, properties: list[Property]) -> Any:
     return Component(
         name=model["name"], version=version, type=ComponentType.MACHINE_LEARNING_MODEL, bom_ref=f"model:{key}",
-        purl=purl, licenses=[LicenseFactory().make_from_string(model["license"])], properties=said,
+        purl=purl, licenses=[LicenseFactory().make_from_string(model["license"])], properties=properties,
     )  # fmt: skip
 
 

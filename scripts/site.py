@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Build the documentation as a site: build/site/index.html, which needs no network.
 
-Its search needs a web server (python3 -m http.server -d build/site), its pages none. Its navigation is that of
-docs/README.md. A link or an anchor that leads nowhere, and a page that the navigation lacks, are errors.
+Only its search needs a web server (python3 -m http.server -d build/site). Its navigation is that of docs/README.md. A
+link or anchor that leads nowhere, and a page that is not in the navigation, are errors.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Nav = list["str | dict[str, str | Nav]"]
 
 
 def navigation(index: str) -> Nav:
-    """The site's navigation, from the text of docs/README.md: its path, then its reference."""
-    path, _, reference = index.partition("\n## Reference\n")
-    inside: Nav = [{"Reference": [{title: [*pages]} for title, pages in _sections(reference)]}]
+    """The site's navigation from the text of docs/README.md: the steps, then the reference."""
+    first, _, reference = index.partition("\n## Reference\n")
+    reference_nav: Nav = [{"Reference": [{title: [*pages]} for title, pages in _sections(reference)]}]
     about: Nav = [{"About": [f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")]}]
-    steps: Nav = [{title: [*pages]} for title, pages in _sections(path)]
-    return ["README.md", {"All pages": "docs/README.md"}, *steps, *inside, *about]
+    steps: Nav = [{title: [*pages]} for title, pages in _sections(first)]
+    return ["README.md", {"All pages": "docs/README.md"}, *steps, *reference_nav, *about]
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
-    """The sections of docs/README.md with their pages."""
+    """Titles of the sections of a text in the form of docs/README.md, each with its pages."""
     _, *parts = _SECTION.split(text)
     return [
         (title, [f"docs/{page}" for page in _PAGE.findall(pages)])
@@ -55,13 +55,14 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
 
 
 def staged(folder: Path) -> None:
-    """Copy the pages to ``folder``, each where it lies in the clone, and the files that they link to."""
+    """Copy the pages and the files that they link to into ``folder``, with their paths in the clone."""
     pages = sorted(path for pattern in _PAGES for path in ROOT.glob(pattern))
     for page in pages:
         _copied([page, *_linked(page)], folder)
 
 
 def _linked(page: Path) -> Iterable[Path]:
+    """Files of the clone to which the page links."""
     for place in _LINK.findall(page.read_text("utf-8")):
         found = (page.parent / place).resolve()
         if found.is_file() and found.is_relative_to(ROOT):
@@ -76,7 +77,7 @@ def _copied(files: Iterable[Path], folder: Path) -> None:
 
 
 def built(to: Path, uv: str, words: Sequence[str] = ()) -> None:
-    """Build the site into ``to``. Raises DrafthouseError with what MkDocs says against it."""
+    """Build the site into ``to``, with ``words`` as more options of MkDocs. Raises DrafthouseError with its errors."""
     lock = read_lock(_LOCK.read_text("utf-8"))
     ensure_env(EnvRecipe(str(_HOME), no_deps_packages=lock), uv, progress=lambda step, line: print(f"{step}: {line}"))
     nav = navigation((ROOT / "docs" / "README.md").read_text("utf-8"))
@@ -86,17 +87,17 @@ def built(to: Path, uv: str, words: Sequence[str] = ()) -> None:
         # JSON is YAML.
         (Path(work) / "mkdocs.yml").write_text(f"{settings}\nnav: {json.dumps(nav)}\n", "utf-8")
         command = [f"{_HOME}/bin/mkdocs", "build", "--strict", "--site-dir", str(to.resolve()), *words]
-        # Not --quiet: what it does not show it does not count.
-        quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-        done = subprocess.run(command, cwd=work, env=quiet, capture_output=True, text=True, check=False)
+        # Not --quiet: --strict does not count warnings that are not printed.
+        environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr or done.stdout
-        found = "\n".join(line for line in said.splitlines() if not line.startswith("INFO")).strip()
+        lines = (done.stderr or done.stdout).splitlines()
+        found = "\n".join(line for line in lines if not line.startswith("INFO")).strip()
         raise one_problem("program-failed", found, "pages whose links lead somewhere", "correct the pages", "mkdocs")
 
 
 def for_models(to: Path) -> None:
-    """Put each page's Markdown beside its HTML, and `llms.txt`, which lists them (https://llmstxt.org)."""
+    """Copy each page's Markdown beside its HTML, and write `llms.txt`, which lists them (https://llmstxt.org)."""
     pages = sorted(path for pattern in _PAGES for path in ROOT.glob(pattern))
     _copied(pages, to)
     lines = [
@@ -115,7 +116,7 @@ def _title(page: Path) -> str:
 
 
 def main() -> int:
-    """Build it, and say where it lies."""
+    """Build the site, and print its address."""
     parser = parser_of(__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "site", help="folder of the site")
     given = parser.parse_args()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Show what make can do, or the nearest target for a word that is none.
+"""Show the targets of make, or the nearest target for a word that is none.
 
     scripts/targets.py          what `make help` prints: the Makefile's targets in its groups, and the profiles
     scripts/targets.py NAME=    refuse a removed variable of make
     scripts/targets.py WORD     refuse WORD, with the nearest target or profile, unless it is a profile of one's own
 
-It runs before `make venv`: without YAML's library it does not know what inventories name (drafthouse_profiles_dir).
+It runs even before `make venv`. Without a YAML library it cannot read the folders of profiles that inventories name
+(drafthouse_profiles_dir).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from drafthouse.profiles.own_folders import profile_folders  # noqa: E402 (the p
 
 _GROUP = re.compile(r"# --- (.+)")
 _TARGET = re.compile(r"([a-z-]+):.* ## (.+)")
-# Without a YAML library, which is in the environment that `make venv` makes: the lines as our profiles write them.
+# Patterns of lines of profiles, because there may be no YAML library before `make venv`.
 _FACTS = {name: re.compile(rf"^{name}: (\S+)", re.M) for name in ("hardware", "target", "engine")}
 _FACTS["method"] = re.compile(r"^speculation:\n(?: .*\n)*?  method: (\S+)", re.M)
 _COLUMNS = ("hardware", "target", "method", "engine")
 
 
 def groups() -> dict[str, dict[str, str]]:
-    """The groups of targets in the order of the Makefile, each with what its targets do."""
+    """Groups of targets in the order of the Makefile: the descriptions by target."""
     found: dict[str, dict[str, str]] = {}
     for line in (ROOT / "Makefile").read_text("utf-8").splitlines():
         if head := _GROUP.fullmatch(line):
@@ -47,7 +48,7 @@ def groups() -> dict[str, dict[str, str]]:
 
 
 def profile_paths() -> dict[str, Path]:
-    """The file of each profile by name, in order: the shipped ones, and those of one's own."""
+    """Files of the profiles by name, in order: the shipped ones and the user's own."""
     named: list[str] = []
     if importlib.util.find_spec("yaml"):
         from drafthouse.profiles.workspace import every_own_folder  # noqa: PLC0415 (it needs YAML's library)
@@ -68,11 +69,11 @@ def profiles() -> dict[str, dict[str, str]]:
 
 
 def help_text(width: int = sys.maxsize) -> str:
-    """What `make help` prints, its words wrapped at ``width`` letters."""
+    """What `make help` prints, wrapped at ``width`` characters."""
 
-    def wrapped(name: str, says: str) -> list[str]:
+    def wrapped(name: str, description: str) -> list[str]:
         return textwrap.wrap(
-            says, width, initial_indent=f"  {name:<16} ", subsequent_indent=" " * 19,
+            description, width, initial_indent=f"  {name:<16} ", subsequent_indent=" " * 19,
             break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
 
@@ -81,7 +82,7 @@ def help_text(width: int = sys.maxsize) -> str:
         lines += [f"{group}:", *(line for target in targets.items() for line in wrapped(*target)), ""]
     rows = [[name, *(facts[column] for column in _COLUMNS)] for name, facts in profiles().items()]
     shown = table(["make PROFILE", "hardware", "model", "method", "engine"], rows, width).splitlines()
-    # Not set in: with the longest names they fill a terminal of 100 columns.
+    # Not indented: with the longest names the table fills 100 columns.
     return "\n".join([*lines, "Profiles: set up, serve and measure one", *(line.rstrip() for line in shown)])
 
 
@@ -106,7 +107,7 @@ def main() -> int:
         if sys.argv[1] in profile_paths():
             return DONE  # make runs it
         raise DrafthouseError(refusal(sys.argv[1]))
-    # A line each through a pipe, for grep.
+    # Wrapped only for a terminal: through a pipe each target has one line, for grep.
     print(help_text(shutil.get_terminal_size().columns) if sys.stdout.isatty() else help_text(), flush=True)
     return DONE
 

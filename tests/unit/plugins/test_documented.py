@@ -31,6 +31,14 @@ def test_ansible_doc_knows_it(name: str) -> None:
         assert set(options) == set(action._VALID_ARGS)
 
 
+@pytest.mark.parametrize("path", sorted((CORE / "modules").glob("*.py")), ids=lambda path: path.stem)
+def test_no_description_ends_at_a_comma(path: Path) -> None:
+    """In `{description: One, two., type: str}` YAML reads the key "two." without a value: quotes are missing."""
+    module = importlib.import_module(f"ansible_collections.drafthouse.core.plugins.modules.{path.stem}")
+    for text in (module.DOCUMENTATION, getattr(module, "RETURN", "")):
+        assert ": null" not in yaml.safe_dump(yaml.safe_load(text))
+
+
 @pytest.mark.processes
 def test_a_missing_argument_is_named(tmp_path: Path) -> None:
     book = tmp_path / "book.yml"

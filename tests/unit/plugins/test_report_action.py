@@ -48,7 +48,7 @@ def reached(monkeypatch: pytest.MonkeyPatch, transport: str = "local", **resolve
         "gateway": None,
         **resolved,
     }
-    return ActionModule._reached(SimpleNamespace(_connection=connection), given, "box", "lab")  # type: ignore[arg-type]
+    return ActionModule._connection_of(SimpleNamespace(_connection=connection), given, "box", "lab")  # type: ignore[arg-type]
 
 
 def test_a_server_here_and_one_over_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +66,4 @@ def test_nothing_is_said_of_what_ends_or_has_a_gateway(monkeypatch: pytest.Monke
     assert reached(monkeypatch, gateway={"port": 443}) is None
     monkeypatch.setattr("os.environ", {CLOSING_FILE: "/tmp/x"})
     given: Any = {}
-    assert ActionModule._reached(SimpleNamespace(), given, "box", "lab") is None  # type: ignore[arg-type]
+    assert ActionModule._connection_of(SimpleNamespace(), given, "box", "lab") is None  # type: ignore[arg-type]

@@ -207,17 +207,17 @@ def test_it_is_started_where_the_box_has_one(box: Box) -> None:
 
 
 def test_a_playbook_that_was_killed_lives_no_more() -> None:
-    assert guarded._lives(os.getpid())
+    assert guarded._is_running(os.getpid())
     one = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    assert guarded._lives(one.pid)
+    assert guarded._is_running(one.pid)
     one.kill()
     for _ in range(2400):  # it ends a moment later, and nobody has waited for it then
-        if not guarded._lives(one.pid):
+        if not guarded._is_running(one.pid):
             break
         time.sleep(0.05)
-    assert not guarded._lives(one.pid)
+    assert not guarded._is_running(one.pid)
     one.wait()
-    assert not guarded._lives(one.pid)
+    assert not guarded._is_running(one.pid)
 
 
 class Action(guarded.ActionModule):

@@ -1,4 +1,4 @@
-"""Measure a step and show how far it is (the module of the same name does the work)."""
+"""Measure a step of an experiment with the module of the same name, and show the progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the watch over a rented box's deadline: how long it still has is counted here, at this moment."""
+"""Ensure that a rented box ends at its deadline: compute the seconds that are left, and hand them to the module."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.deadline`: ``lease`` is the fact's (`drafthouse.core.resolve`); the rest goes to the module."""
+    """`drafthouse.core.deadline`: ``lease`` comes from the fact `drafthouse_run`; the rest goes to the module."""
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Give the box the seconds that are left; they are in the result, too."""
+        """Result of the module, with ``left_s``: the seconds that the box may still live."""
         arguments = dict(self._task.args)
         if lease := arguments.pop("lease", None):
             arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
         arguments["program"] = program()
         arguments["power_off"] = (LIBRARY / "cloud" / "power_off.py").read_text("utf-8")
-        result: Answer = self._execute_module(
-            module_name="drafthouse.core.deadline", module_args=arguments, task_vars=variables
-        )
+        result = self.run_module("drafthouse.core.deadline", arguments, variables)
         return {**result, "left_s": float(arguments["left_s"])}

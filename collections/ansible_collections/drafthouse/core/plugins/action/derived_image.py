@@ -1,4 +1,4 @@
-"""Build an image and show how far it is (the module of the same name does the work)."""
+"""Build an image with the module of the same name, and show the progress."""
 
 from __future__ import annotations
 

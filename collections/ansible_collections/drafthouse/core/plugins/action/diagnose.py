@@ -1,4 +1,4 @@
-"""Make the doctor's checks of what was read and of what another machine found; the callback prints them."""
+"""Judge the doctor's checks from a box's facts and another machine's port probes; the callback prints them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ if TYPE_CHECKING:
 
 
 class ActionModule(Action):
-    """`drafthouse.core.diagnose`: ``resolved`` is the profile, ``look`` what `drafthouse.core.doctor` returned.
+    """`drafthouse.core.diagnose`: ``resolved`` is the profile, ``look`` the result of `drafthouse.core.doctor`.
 
-    ``outside``: {from, why, knocked}, the last what `drafthouse.core.reachable` returned. Nothing is asked here.
+    ``outside``: {from, why, knocked}; ``knocked`` is the result of `drafthouse.core.reachable`.
     """
 
     _VALID_ARGS = frozenset({"resolved", "look", "outside", "parts"})
     _NEEDED = ("resolved", "look")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The checks, what they come to, and the names of those that fail."""
-        look, outside = self._task.args["look"], self._task.args.get("outside") or {}
-        facts: DoctorFacts = look["facts"].copy()
-        facts["outside"] = _outside(outside, facts.get("client", ""))
+        """The checks, their summary and exit code, and the names of those that fail."""
+        facts: DoctorFacts = self._task.args["look"]["facts"].copy()
+        facts["outside"] = _outside(self._task.args.get("outside") or {}, facts.get("client", ""))
         checks = diagnose(self._task.args["resolved"], facts, self._task.args.get("parts") or [])
         lines = [check.as_dict() for check in checks]
         return {
@@ -40,20 +39,25 @@ class ActionModule(Action):
 
 
 def _outside(given: dict[str, Any], client: str) -> OutsideFacts:
-    """What the other machine found; this one's address is the one under which the box sees it."""
+    """Port probes of another machine, from the argument ``outside``.
+
+    ``client``: the address by which the box sees the controller, "" if unknown. Behind NAT it differs from the source
+    address that the controller knows of its own probes, so it replaces that.
+    """
     knocked = given.get("knocked") or {}
-    found: list[Knocked] = [door.copy() for door in knocked.get("doors") or []]
-    if given.get("from") == "localhost":
-        for door in found:
-            same_family = (":" in client) == (":" in door["source"])
-            door["source"] = client if client and same_family else door["source"]
+    doors: list[Knocked] = [door.copy() for door in knocked.get("doors") or []]
+    if given.get("from") == "localhost" and client:
+        for door in doors:
+            is_same_family = (":" in client) == (":" in door["source"])
+            if is_same_family:
+                door["source"] = client
     problem: ProblemWords | None = None
     if knocked and "doors" not in knocked and not knocked.get("skipped"):
-        said = str(knocked.get("msg") or "no answer").splitlines()[0]
+        reason = str(knocked.get("msg") or "no answer").splitlines()[0]
         problem = {
             "code": "no-outside-view",
-            "found": f"{given['from']} could not probe the ports: {said}",
+            "found": f"{given['from']} could not probe the ports: {reason}",
             "needed": "another machine that can probe them",
             "do": "name another one: doctor_from, a host of the inventory or localhost",
         }
-    return {"from": given.get("from", ""), "why": given.get("why", ""), "doors": found, "problem": problem}
+    return {"from": given.get("from", ""), "why": given.get("why", ""), "doors": doors, "problem": problem}

@@ -1,4 +1,4 @@
-"""Look at a box for the doctor (the module does the reading), and find out where another machine shall knock."""
+"""Read the facts of a box for the doctor with the module of the same name, and list the ports to probe from outside."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.doctor`: the module's arguments, and ``resolved`` in place of ``asked``.
+    """`drafthouse.core.doctor`: the arguments of the module, with ``resolved`` in place of ``asked``.
 
     Returns ``facts`` for `drafthouse.core.diagnose`, and ``doors`` for `drafthouse.core.reachable`.
     """
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The facts, with the time that passed here while they were read."""
+        """The facts and the ports. The facts have the controller's time before and after, to judge the box's clock."""
         given = dict(self._task.args)
         resolved = given.pop("resolved")
         check_parts(given.get("parts") or [])
         asked = order_of(resolved, load_suite(SUITE, ROOT / "benchmarks"))
         began = time.time()
-        answer = self._execute_module(
-            module_name="drafthouse.core.doctor", module_args={**given, "asked": asked}, task_vars=variables
-        )
+        answer = self.run_module("drafthouse.core.doctor", {**given, "asked": asked}, variables)
         if answer.get("failed"):
-            return dict(answer)
+            return answer
         facts = dict(answer["facts"])
-        local = self._connection.transport == "local"
-        if not local:
+        is_local = self._connection.transport == "local"
+        if not is_local:
             facts["clock"] = {**facts["clock"], "controller": [began, time.time()]}
-        # A connection that is no network's (docker, nsenter) has no such option.
+        # Connections without a network (docker, nsenter) do not have this option.
         host = self._connection.get_option("host") if self._connection.has_option("host") else None
-        address = "127.0.0.1" if local else str(host or self._play_context.remote_addr)
-        behind = doors(resolved, [address, *facts.get("addresses", [])], resolved.get("rented"))
-        return {"changed": False, "facts": facts, "doors": behind}
+        address = "127.0.0.1" if is_local else str(host or self._play_context.remote_addr)
+        addresses = [address, *facts.get("addresses", [])]
+        return {"changed": False, "facts": facts, "doors": doors(resolved, addresses, resolved.get("rented"))}

@@ -1,8 +1,10 @@
-"""Judge a box's NVIDIA driver: before anything is touched, before packages, after them, and when it is to go.
+"""Judge a box's NVIDIA driver, in the steps of the role `nvidia_driver`.
 
-``choose`` looks at the box and returns the plan; ``pick`` takes the plan's packages out of what apt has; ``hold`` looks
-again and names the packages that nothing holds; ``settle`` says whether a reboot is left, or what is wrong;
-``remove`` names what goes with a driver of ours.
+- ``choose`` reads the box's facts and returns the plan.
+- ``pick`` chooses exact versions for the plan's packages from those that apt offers.
+- ``hold`` reads the facts again and names the packages that are not held yet.
+- ``settle`` tells whether a reboot is needed, and fails if the driver does not work.
+- ``remove`` names the packages that go when a driver that we installed is removed.
 """
 
 from __future__ import annotations
@@ -22,24 +24,23 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.driver_choice`: ``step``, ``wishes``, ``look`` (where to look), ``plan``, ``versions``."""
+    """`drafthouse.core.driver_choice`; ``look`` has the arguments of `drafthouse.core.driver_facts`."""
 
     _VALID_ARGS = frozenset({"step", "wishes", "look", "plan", "versions", "rebooted"})
     _NEEDED = ("step",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The plan, the packages or what is left; or every problem."""
+        """Result of the step, under the key that its task reads. Raises DrafthouseError with every problem."""
         given = self._task.args
         if given["step"] == "pick":
             self._need("plan", "versions")
             picked = pick(given["plan"], given["versions"], check=self._task.check_mode)
             return {"changed": False, "packages": picked}
-        seen: Answer = self._execute_module(
-            module_name="drafthouse.core.driver_facts", module_args=given.get("look", {}), task_vars=variables
-        )
-        if seen.get("failed"):
-            return seen
-        facts, wishes = seen["driver"], _wishes(given.get("wishes", {}))
+        read = self.run_module("drafthouse.core.driver_facts", given.get("look", {}), variables)
+        if read.get("failed"):
+            return read
+        facts = read["driver"]
+        wishes = _wishes(given.get("wishes", {}))
         if given["step"] == "hold":
             return {"changed": False, "hold": to_hold(facts)}
         if given["step"] == "remove":
@@ -48,7 +49,7 @@ class ActionModule(Action):
             left = settle(facts, wishes, boolean(given.get("rebooted", False)))
             return {"changed": False, "left": left}
         plan = choose(facts, wishes, load_gpus(ROOT)).as_dict()
-        # A run that was killed after the packages and before their hold is finished by the next one.
+        # An earlier run may have been killed between the installation of the packages and their hold.
         plan["hold"] = to_hold(facts) if facts["managed"] and plan["action"] != "install" else []
         plan["ours"] = facts["managed"] or plan["action"] == "install"
         for warning in plan["warnings"]:
@@ -56,9 +57,9 @@ class ActionModule(Action):
         return {"changed": False, "plan": plan}
 
 
-def _wishes(words: dict[str, Any]) -> Wishes:
-    """The role's variables with the types that they have there: templates may make texts of them."""
-    plain = {**asdict(Wishes()), **words}
+def _wishes(given: dict[str, Any]) -> Wishes:
+    """Wishes from the role's variables, which templates may have turned into strings; defaults for missing ones."""
+    plain = {**asdict(Wishes()), **given}
     plain["branch"] = int(plain["branch"])
     for name in ("compute_only", "force"):
         plain[name] = boolean(plain[name])

@@ -1,4 +1,4 @@
-"""Wait for the engine and show how it comes up (the module of the same name does the work)."""
+"""Wait for the engine with the module of the same name, and show the progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gather the replicas of a fleet's front: those of this run that are well, and what it has of the others."""
+"""Gather the replicas behind a fleet's front: the healthy ones of this run, and those that the front has kept."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(Action):
     """`drafthouse.core.fleet_replicas`: ``home`` is our folder on the front.
 
-    Returns ``replicas`` as the role gateway takes them, and writes them down on the front.
+    Writes the list to the front, and returns it as ``replicas``, the role gateway's variable.
     """
 
     _VALID_ARGS = frozenset({"home"})
     _NEEDED = ("home",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Join what this run found with what is kept."""
+        """Result of writing the list, with ``replicas``."""
         folder = f"{self._task.args['home']}/fleet"
         path = f"{folder}/{KEPT}"
-        read = self._execute_module(module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables)
+        read = self.run_module("ansible.builtin.slurp", {"src": path}, variables)
         kept = kept_replicas(base64.b64decode(read.get("content") or "").decode("utf-8", "replace"))
         played: dict[str, Entry | None] = {}
         for host in variables["ansible_play_hosts_all"]:
@@ -33,9 +33,7 @@ class ActionModule(Action):
             {"path": folder, "mode": "0755"},
             {"path": path, "mode": "0644", "content": json.dumps(entries, indent=1) + "\n"},
         ]
-        answer = self._execute_module(
-            module_name="drafthouse.core.laid_out", module_args={"entries": wanted}, task_vars=variables
-        )
+        answer = self.run_module("drafthouse.core.laid_out", {"entries": wanted}, variables)
         replicas = [
             {"name": name, **{key: entry[key] for key in ("address", "port", "certificate")}}
             for name, entry in entries.items()

@@ -1,4 +1,4 @@
-"""Render the gateway's files on the controller, and lay them out on the box."""
+"""Render the gateway's files on the controller, and write them to the box."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.gateway`: its arguments are the fields of `Settings`; it returns what `laid_out` says."""
+    """`drafthouse.core.gateway`: its arguments are the fields of `Settings`.
+
+    Returns the result of `laid_out`, and ``definition``, a hash of the files' contents.
+    """
 
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
     _NEEDED = ("home", "port", "upstream", "key_file")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Check the settings, render, and put what differs on the box."""
+        """Convert the arguments, which templates turn into strings, render the files, and write those that differ."""
         given = dict(self._task.args)
         for number in ("port", "max_body_mb", "body_timeout_s", "max_requests", "hold_s", "router_port"):
             given[number] = int(given.get(number) or 0)
         given["replica"] = boolean(given.get("replica", False))
-        given["replicas"] = tuple(Replica(**{**one, "port": int(one["port"])}) for one in given.get("replicas") or [])
+        replicas = given.get("replicas") or []
+        given["replicas"] = tuple(Replica(**{**replica, "port": int(replica["port"])}) for replica in replicas)
         entries = files(ROOT / "templates", Settings(**given))
-        answer = self._execute_module(
-            module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=variables
-        )
+        answer = self.run_module("drafthouse.core.laid_out", {"entries": entries}, variables)
         return {**answer, "definition": definition(entries)}

@@ -1,4 +1,4 @@
-"""Wait for the gateway (the module does), copy its certificate to the controller, and say how it is reached."""
+"""Wait for the gateway with the module of the same name, copy its certificate here, and say how to reach it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from ..plugin_utils.action import Action
 from ..plugin_utils.key_command import key_command_of
 from ..plugin_utils.words import Answer, TaskVars
 
-_SAID = ("outside_address", "outside_port", "model", "called")
+# Arguments for the lines at the end of the run; the module does not have them.
+_FOR_THE_LINES = ("outside_address", "outside_port", "model", "called")
 
 
 class ActionModule(Action):
-    """`drafthouse.core.gateway_ready`: the module's arguments, and what is said of it.
+    """`drafthouse.core.gateway_ready`: the arguments of the module, and some for the lines at the end of the run.
 
-    That is ``outside_address``, ``outside_port``, ``model``, and how it is ``called``.
-    What it returns as ``drafthouse_verdict`` is printed at the end of the run.
+    These are ``outside_address``, ``outside_port``, ``model`` and ``called``, the gateway's name. The callback prints
+    what is returned as ``drafthouse_verdict``.
     """
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The module's answer, with the lines for the end of the run."""
-        given = {key: value for key, value in self._task.args.items() if key not in _SAID}
-        answer = dict(self._execute_module(module_name=self._task.action, module_args=given, task_vars=variables))
+        """Result of the module, with the lines for the end of the run."""
+        given = {key: value for key, value in self._task.args.items() if key not in _FOR_THE_LINES}
+        answer = self.run_module(self._task.action, given, variables)
         if answer.get("failed") or self._task.check_mode:
             return answer
         host = str(variables.get("inventory_hostname", ""))
         called = str(self._task.args.get("called", NAME))
-        trust, changed = "", False
+        trust = ""
+        changed = False
         if answer["certificate"]:
             trust, changed = self._keep(host if called == NAME else f"{called}-{host}", answer["certificate"])
         reached = Reached(
@@ -45,7 +47,7 @@ class ActionModule(Action):
         return {**answer, "changed": changed, "drafthouse_verdict": reached_text(reached, host, called)}
 
     def _keep(self, host: str, pem: str) -> tuple[str, bool]:
-        """Keep a certificate, which is public, on the controller; return its path, and whether it is another one."""
+        """Keep a certificate, which is public, on the controller. The result is its path, and whether it changed."""
         file: Path = state_folder() / "gateway" / f"{name_of(host)}.pem"
         if file.is_file() and file.read_text("utf-8") == pem:
             return str(file), False

@@ -1,4 +1,4 @@
-"""Have the box bring its last good server back by itself, should this run end without a word."""
+"""Arm the rollback guard: the box restores its last known-good server by itself if this run dies."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(Action):
     """`drafthouse.core.guarded`: ``resolved`` is the profile with its run and its box.
 
-    Nothing happens where nothing served before, and the box is in no fleet.
-
-    Starts the guard on the box, and a process here that tells it every few seconds that ansible-playbook lives. It ends
-    with that, however that ends; the guard then looks once whether what should serve serves, and ends what keeps a
-    box of a fleet out of traffic for this run.
+    Starts the guard on the box, and a process here that sends it heartbeats while ansible-playbook runs. When
+    they stop, the guard restores what should serve, if it does not, and puts a box of a fleet back into traffic
+    that this run took out. Does nothing if nothing served before and the box is in no fleet.
     """
 
     _VALID_ARGS = frozenset({"resolved"})
     _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Start both."""
+        """Start both; without a guard program on the box, the result says so in ``msg``."""
         resolved = self._task.args["resolved"]
         served = (resolved["box"].get("served") or {}).get("release")
         if self._task.check_mode or not (served or resolved["fleet"]):
@@ -46,15 +44,17 @@ class ActionModule(Action):
         return {"changed": False}
 
     def _beat(self, playbook: int, command: str) -> None:
+        """Run ``command`` on the box at intervals while the process ``playbook`` runs."""
+
         def ended() -> bool:
             time.sleep(BEAT_EVERY_S)
-            return not _lives(playbook)
+            return not _is_running(playbook)
 
         beat_until(ended, lambda: self._low_level_execute_command(command))
 
 
-def _lives(pid: int) -> bool:
-    """Tell whether a process runs; one that is killed and not yet waited for does not."""
+def _is_running(pid: int) -> bool:
+    """True if the process runs; a zombie does not."""
     with contextlib.suppress(OSError):  # without /proc, as on macOS
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     try:

@@ -1,4 +1,4 @@
-"""Put a repository of the hub in place and show how far it is (the module of the same name does the work)."""
+"""Download a repository of the hub with the module of the same name, and show the progress."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Judge the rounds that were measured so far, and decide whether another one follows."""
+"""Judge the rounds measured so far, and decide whether to measure another one."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ..module_utils.analysis.verdict import judge
 from ..module_utils.cloud.vast.clock import left_of
@@ -13,36 +11,34 @@ from ..module_utils.report.data.build import lasting
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import Answer, TaskVars
 
+_MODULE = "drafthouse.core.judge_rounds"
+
 
 class ActionModule(KeptResultsAction):
     """`drafthouse.core.judge_rounds`: ``resolved`` is the profile with its run, ``last`` the last round measured.
 
-    The box puts the rounds together, they are judged here as the report will judge them, and the box keeps what was
-    decided. Returns ``last`` and ``steps``, what is to be measured now, and the interim verdict for people.
+    The module merges the rounds on the box; here they are judged as the report will do it; then the module records the
+    decision on the box. Returns ``last`` and ``steps``, which are to be measured now, and the interim verdict.
     """
 
     _VALID_ARGS = frozenset({"resolved", "last"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Judge, decide and keep."""
+        """Result of the module, with the lines of the interim verdict."""
         resolved = self._task.args["resolved"]
-        together = self._on_the_box(variables)
-        if together.get("failed") or self._task.check_mode:
-            return together
+        merged = self.run_module(_MODULE, self._task.args, variables)
+        if merged.get("failed") or self._task.check_mode:
+            return merged
         results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
         lease = resolved.get("lease")
-        costs = {int(number): float(seconds) for number, seconds in together["costs"]}
+        costs = {int(number): float(seconds) for number, seconds in merged["costs"]}
         judgement = judge(results["baseline"], results["speculative"], lasting(resolved))
-        note = decide(resolved["experiment"], costs, judgement, left_of(lease, clocks()) if lease else None)
+        left_s = left_of(lease, clocks()) if lease else None
+        decision = decide(resolved["experiment"], costs, judgement, left_s)
         site = resolved["site"]
         text = interim_text(
-            note, resolved["experiment"]["most_rounds"], site.get("price_per_hour"), str(site.get("currency") or "")
+            decision, resolved["experiment"]["most_rounds"], site.get("price_per_hour"), str(site.get("currency") or "")
         )
-        told = "\n".join(printable(line) for line in text.splitlines())
-        return {**self._on_the_box(variables, decided=note), "drafthouse_interim": told}
-
-    def _on_the_box(self, variables: TaskVars, **more: Any) -> dict[str, Any]:
-        arguments = {**self._task.args, **more}
-        return dict(
-            self._execute_module(module_name="drafthouse.core.judge_rounds", module_args=arguments, task_vars=variables)
-        )
+        interim = "\n".join(printable(line) for line in text.splitlines())
+        recorded = self.run_module(_MODULE, {**self._task.args, "decided": decision}, variables)
+        return {**recorded, "drafthouse_interim": interim}

@@ -1,4 +1,4 @@
-"""Render the monitoring's files on the controller, and lay out on the box what its programs read."""
+"""Render the monitoring's files on the controller, and write those that its programs read to the box."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(Action):
     """`drafthouse.core.monitoring`: its arguments are the fields of `Settings`, ``pace`` and ``limits`` as mappings.
 
-    Returns what `laid_out` says, and ``units``, ``programs``, ``containers``, ``jobs``, ``prometheus``, ``grafana``.
+    Returns the result of `laid_out`, with ``units``, ``programs`` and ``containers`` for the role, ``jobs``, names of
+    Prometheus's jobs, and ``prometheus`` and ``grafana``, their addresses ("" without Grafana).
     """
 
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
     _NEEDED = ("home", "process_manager", "box", "key_file", "requested", "binaries")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Check the settings, render, and put what differs on the box; units are another task's."""
-        # Ansible's own kinds of words, which a writer of YAML refuses, become plain ones.
+        """Check the settings, render the files, and write those that differ; another task writes the units."""
+        # Plain strings in place of Ansible's subclasses, which YAML's writer refuses.
         given = json.loads(json.dumps(dict(self._task.args)))
         given["pace"] = _numbers(Pace, given.get("pace") or {}, "monitoring_pace")
         given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
         settings = Settings(**given)
-        made = build_files(ROOT / "templates", settings)
-        answer = self._execute_module(
-            module_name="drafthouse.core.laid_out", module_args={"entries": made["entries"]}, task_vars=variables
-        )
-        ports, at = settings.requested["ports"], settings.listens_at
+        rendered = build_files(ROOT / "templates", settings)
+        answer = self.run_module("drafthouse.core.laid_out", {"entries": rendered["entries"]}, variables)
+        ports = settings.requested["ports"]
+        address = settings.listens_at
         return {
             **answer,
-            **{key: made[key] for key in ("units", "programs", "containers")},
+            "units": rendered["units"],
+            "programs": rendered["programs"],
+            "containers": rendered["containers"],
             "jobs": jobs(settings.requested),
-            "prometheus": f"http://{at}:{ports['prometheus']}",
-            "grafana": f"http://{at}:{ports['grafana']}" if settings.requested["grafana"] else "",
+            "prometheus": f"http://{address}:{ports['prometheus']}",
+            "grafana": f"http://{address}:{ports['grafana']}" if settings.requested["grafana"] else "",
         }
 
 
 def _numbers(kind: Any, given: dict[str, Any], where: str) -> Any:
-    """Make a `Pace` or `Limits` of what an inventory says. Raises DrafthouseError."""
+    """`Pace` or `Limits` (the class ``kind``) from the inventory's variable ``where``. Raises DrafthouseError."""
     known = kind.__dataclass_fields__
-    problems = [
-        Problem("unknown-key", f"'{name}'", f"one of: {', '.join(known)}", did_you_mean(name, known), where)
-        for name in given
-        if name not in known
-    ]
+    problems = []
     values = {}
+    for name in given:
+        if name not in known:
+            needed = f"one of: {', '.join(known)}"
+            problems.append(Problem("unknown-key", f"'{name}'", needed, did_you_mean(name, known), where))
     for name, value in given.items():
         if name not in known:
             continue

@@ -1,4 +1,4 @@
-"""Be the only run on a box's home, or end before anything is changed."""
+"""Take the lease that lets only one run work in our folder on a box, or fail before anything is changed."""
 
 from __future__ import annotations
 
@@ -27,55 +27,56 @@ from ..plugin_utils.beats import beat_until
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 _TRIES = 5
-_LOOK_S = 1.0
+_LOOK_S = 1.0  # seconds between two looks at another run's lease
 
 
 class ActionModule(Action):
-    """`drafthouse.core.one_run`: ``resolved`` is the profile, ``phase`` what it is at, for who is refused.
+    """`drafthouse.core.one_run`: ``resolved`` is the profile, ``phase`` is shown to a run that is refused.
 
-    A home that is not there yet is made where ``make`` says so, otherwise nothing is done. In check mode it is only
-    looked. A process of its own then says every few seconds that ansible-playbook lives, and ends with that.
+    If our folder is missing, it is made with ``make``, and nothing is done without. Check mode only looks. A process
+    beside ansible-playbook renews the lease every few seconds, and ends with it.
     """
 
     _VALID_ARGS = frozenset({"resolved", "phase", "make"})
     _NEEDED = ("resolved", "phase")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Take the lease, or fail with who holds it."""
+        """Take the lease; a failure names the run that holds it."""
         given = self._task.args
-        resolved, home = given["resolved"], str(given["resolved"]["site"]["home"])
+        resolved = given["resolved"]
+        home = str(resolved["site"]["home"])
         # Tasks are processes of their own, so their parent is ansible-playbook itself.
         mine = lease_of(os.getppid(), str(resolved["profile"]), str(given["phase"]))
         for _ in range(_TRIES):
-            there, touched, now, text = self._look(home)
-            if not there and not given.get("make"):
+            exists, touched, now, text = self._look(home)
+            if not exists and not given.get("make"):
                 return {"changed": False}
             held = read_lease(text)
-            if held and held.token != mine.token and self._lives(held, home, touched, now):
+            if held and held.token != mine.token and self._is_alive(held, home, touched, now):
                 return failure(DrafthouseError(refused(held, home)))
             if self._task.check_mode:
                 return {"changed": False}
             done = self._low_level_execute_command(take_command(home, mine, text))
             if done["rc"] == 0:
                 if not held or held.token != mine.token:
-                    self._begin_to_beat(home, mine)
+                    self._start_heartbeats(home, mine)
                 return {"changed": False}
             if done["rc"] != 3:
-                # A full disk, or a home that may not be written: what the run is about to do says that better.
+                # A full disk, or no right to write there: the next tasks explain that better.
                 break
         return {"changed": False, "msg": "could not record that this run uses the box"}
 
     def _look(self, home: str) -> tuple[bool, int, int, str]:
-        return parsed_look(
-            str(self._low_level_execute_command(f"{{ {look_command(home)}; }} 2>/dev/null").get("stdout") or "")
-        )
+        """State of the lease on the box, as of `parsed_look`."""
+        answer = self._low_level_execute_command(f"{{ {look_command(home)}; }} 2>/dev/null")
+        return parsed_look(str(answer.get("stdout") or ""))
 
-    def _lives(self, held: Lease, home: str, touched: int, now: int) -> bool:
-        """Tell whether the run that holds the lease lives: by its process, or by its next sign of life."""
+    def _is_alive(self, held: Lease, home: str, touched: int, now: int) -> bool:
+        """True if the run that holds the lease still runs, by its process, or else by its next heartbeat."""
         lives = held.lives()
         if lives is not None:
             return lives
-        # A clock that was set back leaves a file of the future: that one is watched, too.
+        # Also watched if ``touched`` is in the future, because the clock was set back.
         if now - touched > SILENT_S:
             return False
         for _ in range(int(SILENT_S / _LOOK_S)):
@@ -85,30 +86,33 @@ class ActionModule(Action):
                 return bool(text)
         return False
 
-    def _begin_to_beat(self, home: str, mine: Lease) -> None:
+    def _start_heartbeats(self, home: str, mine: Lease) -> None:
+        """Start a process that renews the lease until ansible-playbook ends."""
         if os.fork() == 0:
             try:
                 nowhere = os.open(os.devnull, os.O_RDWR)
-                for number in range(3):  # whoever reads what the run prints waits for its end, not for ours
+                for number in range(3):  # a reader of the run's output must not wait for this process
                     os.dup2(nowhere, number)
                 self._beat(home, mine)
             finally:
                 os._exit(0)
 
     def _beat(self, home: str, mine: Lease) -> None:
-        file, local = Path(lease_file(home)), self._connection.transport == "local"
+        """Renew the lease by its file's modification time."""
+        file = Path(lease_file(home))
+        is_local = self._connection.transport == "local"
 
         def beat() -> None:
-            if not local:
+            if not is_local:
                 self._low_level_execute_command(beat_command(home, mine))
-            elif mine.start in file.read_text("utf-8"):  # without a shell beside what is measured
+            elif mine.start in file.read_text("utf-8"):  # no shell, which would disturb the measurement
                 os.utime(file)
 
         beat_until(lambda: _ended(mine, BEAT_EVERY_S), beat)
 
 
 def _ended(run: Lease, within_s: float) -> bool:
-    """Wait so long at most for the end of a run; tell whether it has ended."""
+    """True if the run has ended; waits for its end, at most ``within_s`` seconds."""
     end = time.monotonic() + within_s
     try:
         descriptor = os.pidfd_open(run.pid)

@@ -1,4 +1,4 @@
-"""Say whether the box can run the resolved profile; read only."""
+"""Check whether the box can run the resolved profile, from the box's facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _display = Display()
 
 
 def tell_remote_code(rows: Iterable[RemoteCode], hostname: str) -> None:
-    """Say whose Python code the engine will run, and of which commit (trust_remote_code)."""
+    """Print which repositories' Python code the engine will run, and their commits (trust_remote_code)."""
     for row in rows:
         whose = f"{row['repo']} at {row['commit']}" if row["commit"] else str(row["repo"])
         _display.display(f"  {hostname}: trust_remote_code: the engine will run the code of {whose}")
@@ -26,14 +26,14 @@ def tell_remote_code(rows: Iterable[RemoteCode], hostname: str) -> None:
 class ActionModule(Action):
     """`drafthouse.core.preflight`: ``resolved`` is the profile with its box.
 
-    ``after_host`` asks only what the host phase should have made true.
+    ``after_host``: only check what the host phase should have put right.
     """
 
     _VALID_ARGS = frozenset({"resolved", "after_host"})
     _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Every problem of the box."""
+        """A failure with every problem of the box, if there are any."""
         resolved = self._task.args["resolved"]
         box: BoxFacts = resolved["box"]
         tell_remote_code(resolved["remote_code"], box["hostname"])

@@ -1,4 +1,4 @@
-"""Render the files of a program beside the engine on the controller, for the role `program`."""
+"""Render the files of a program that runs beside the engine, for the role `program`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(Action):
     """`drafthouse.core.program_files`: ``folder`` on the box, the ``template`` of serve.sh and its ``data``.
 
-    ``order`` is what the program reads at each look. Returns ``entries``.
+    ``order``: settings that the program reads from a file again and again. Returns ``entries`` for `laid_out`.
     """
 
     _VALID_ARGS = frozenset({"folder", "template", "data", "order"})
     _NEEDED = ("folder", "template", "data")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Render."""
+        """The rendered files."""
         return {"changed": False, "entries": program_entries(ROOT / "templates", **self._task.args)}

@@ -1,7 +1,7 @@
-"""Make a Python environment and show how far it is (the module of the same name does the work).
+"""Make a Python environment with the module of the same name, and show the progress.
 
-Two arguments more than the module's: ``background`` starts it and does not wait for it; what it returns as ``job`` is
-handed to a later task, which sees it through.
+It has two more arguments than the module. With ``background`` the task starts the module and returns a job; a later
+task with this ``job`` waits for its end.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ if TYPE_CHECKING:
 
 
 class ActionModule(FollowingAction):
-    """`drafthouse.core.python_env`; what the box's facts say is made already costs no question."""
+    """`drafthouse.core.python_env`; nothing is run if the box's facts show that the environment is right already."""
 
     module = "drafthouse.core.python_env"
     looks_first = True
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Make it, or tell that it is as it should be."""
+        """Result of the module, or its ``job`` if it runs in the background."""
         arguments, begins, job = self.take_own()
         box = variables.get("drafthouse_box")
         if box and _is_made(arguments, box):
             return {"changed": False}
         if begins:
             return self.begin(arguments, variables)
-        made = self.follow(job, variables) if job else {}
-        # A box that was started again meanwhile has lost its job.
-        return made if made and not made.get("lost") else super().answer(variables)
+        if job:
+            result = self.follow(job, variables)
+            # A job is lost if the box was restarted meanwhile.
+            if not result.get("lost"):
+                return result
+        return super().answer(variables)
 
 
 def _is_made(given: Arguments, box: BoxFacts) -> bool:
-    """Tell whether it is there by the facts; what stands for a part of the box's image is always looked at."""
+    """True if the facts have this environment's stamp. A stamp for a part of the box's image never counts."""
     stamp = box.get("environments", {}).get(given["path"])
     if not stamp or given.get("python") or "image_python" in stamp:
         return False

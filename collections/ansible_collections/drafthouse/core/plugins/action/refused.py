@@ -1,4 +1,4 @@
-"""A change failed: bring the last good server back, and fail with both reasons."""
+"""Restore the last known-good server after a change that failed, and fail with the reasons of both."""
 
 from __future__ import annotations
 
@@ -15,37 +15,32 @@ if TYPE_CHECKING:
 
 
 class ActionModule(FollowingAction):
-    """`drafthouse.core.refused`: ``resolved`` is the profile with its run and its box, ``failed`` what ended it.
+    """`drafthouse.core.refused`: ``resolved`` is the profile with its run and box, ``failed`` the failed task's result.
 
-    Where nothing served before, a newer run ended this one, or in check mode, nothing is brought back: it fails as it
-    had.
+    Nothing is restored if nothing served before, if a newer run ended this one, or in check mode; then it only fails
+    with the first reason.
     """
 
     module = "drafthouse.core.release"
     _NEEDED = ("resolved", "failed")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Bring it back, and return the failure."""
+        """The failure, after the restore."""
         arguments = dict(self._task.args)
-        resolved, failed = arguments["resolved"], arguments["failed"]
-        why, task = reason_of(failed), str(arguments.get("task") or "")
+        resolved = arguments["resolved"]
+        failed = arguments["failed"]
+        why = reason_of(failed)
+        task = str(arguments.get("task") or "")
         served = (resolved["box"].get("served") or {}).get("release")
         if not served or is_superseded(failed) or self._task.check_mode:
             # Its problems were printed when it failed.
             return {"failed": True, "changed": False, "msg": why.found.splitlines()[0]}
         home = resolved["site"]["home"]
-        # Past Ansible's own temporary files, for which a full disk has no room.
+        # Frees room on a full disk first: Ansible's temporary files need some.
         self._low_level_execute_command(f"rm -f {shlex.quote(home)}/served/ballast")
         engine = resolved["engine"]
-        self._task.args = {
-            "home": home,
-            "state": "put_back",
-            "refused": {
-                "profile": resolved["profile"],
-                "engine": engine["id"],
-                "version": engine["version"],
-                "why": brief(why.found),
-            },
-        }
+        change = {"profile": resolved["profile"], "engine": engine["id"], "version": engine["version"]}
+        change["why"] = brief(why.found)
+        self._task.args = {"home": home, "state": "put_back", "refused": change}
         back = cast("TaskResult", super().answer(variables))
         return {**failure(DrafthouseError(both(why, task, resolved, back))), "refused": True}

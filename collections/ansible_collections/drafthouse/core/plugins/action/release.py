@@ -1,4 +1,4 @@
-"""Bring a server back and show how it comes up (the module of the same name does the work)."""
+"""Record or restore what serves with the module of the same name, and show the progress."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(FollowingAction):
-    """`drafthouse.core.release`; what is so already costs one short answer."""
+    """`drafthouse.core.release`."""
 
     module = "drafthouse.core.release"
     looks_first = True
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Follow what starts a server; note at once that none should serve."""
+        """Result of the module, run in the background unless ``state`` is ended."""
         arguments = dict(self._task.args)
         if arguments.get("state") != "ended":
             return super().answer(variables)
-        # A job has files of its own on the box, and a full disk must not keep a server from being stopped.
-        return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))
+        # No background job: it needs files on the box, and a full disk must not prevent the stop of a server.
+        return self.run_module(self.module, arguments, variables)

@@ -1,4 +1,4 @@
-"""One model over several hosts: give each its place, see that they are alike, and say what lies on each for it."""
+"""Hosts that serve one model together, a replica: give each its place, compare them, and render their common files."""
 
 from __future__ import annotations
 
@@ -20,52 +20,58 @@ _ALL_HOSTS = "run the play on all hosts of the replica, and first fix what stopp
 
 
 class ActionModule(Action):
-    """`drafthouse.core.replica`, asked on every host of the play.
+    """`drafthouse.core.replica`, run on every host of the play.
 
-    ``part: places`` compares the boxes and sets the fact `drafthouse_span`. ``part: engine`` compares what
-    `drafthouse.core.replica_facts` found, registered as ``facts``, and returns as ``entries`` the files by which the
-    hosts keep together. Each fails on all hosts of a replica of which one is not like the others.
+    ``part: places`` compares the boxes and sets the fact `drafthouse_span`, the host's place. ``part: engine`` compares
+    the results of `drafthouse.core.replica_facts`, registered as ``facts``, and returns as ``entries`` the files that
+    keep the hosts together. Both fail on all hosts of a replica if one host differs.
     """
 
     _VALID_ARGS = frozenset({"part", "facts"})
     _NEEDED = ("part",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Do the part."""
-        return self._places(variables) if self._task.args["part"] == "places" else self._engine(variables)
+        """Result of the part."""
+        if self._task.args["part"] == "places":
+            return self._places(variables)
+        return self._engine(variables)
 
     def _places(self, variables: TaskVars) -> Answer:
-        """The host's place as a fact."""
-        hostvars, mine = variables["hostvars"], str(variables["inventory_hostname"])
+        """The host's place as a fact; a failure if its replica's boxes differ."""
+        hostvars = variables["hostvars"]
+        mine = str(variables["inventory_hostname"])
         names = [str(name) for name in variables["ansible_play_hosts_all"]]
-        # A host that could not be looked at is no member: its replica is then incomplete, and says so.
-        looked = [name for name in names if "drafthouse_box" in hostvars[name]]
-        there = [name for name in looked if several_hosts.hosts_of(_site(hostvars[name])) > 1]
-        members = [several_hosts.Member(name, str(_site(hostvars[name]).get("replica", ""))) for name in there]
-        hosts = several_hosts.hosts_of(_site(hostvars[mine]))
-        found = several_hosts.replicas(members, hosts)
-        replica, mates = next((name, mates) for name, mates in found.items() if mine in mates)
+        members = []
+        for name in names:
+            # A host without facts is no member; `replicas` then refuses its replica as incomplete.
+            if "drafthouse_box" in hostvars[name]:
+                site = _site(hostvars[name])
+                if several_hosts.hosts_of(site) > 1:
+                    members.append(several_hosts.Member(name, str(site.get("replica", ""))))
+        replicas = several_hosts.replicas(members, several_hosts.hosts_of(_site(hostvars[mine])))
+        replica, mates = next((name, mates) for name, mates in replicas.items() if mine in mates)
         values = {name: _of_box(hostvars[name]) for name in mates}
         if wrong := several_hosts.differences(values, replica):
             return failure(DrafthouseError(wrong))
         private = {name: hostvars[name]["drafthouse_box"]["private"] for name in mates}
         spans = several_hosts.spans(
             {replica: mates},
-            {name: one["addresses"] for name, one in private.items()},
-            {name: one["infiniband"] for name, one in private.items()},
+            {name: network["addresses"] for name, network in private.items()},
+            {name: network["infiniband"] for name, network in private.items()},
         )
         return {"changed": False, "ansible_facts": {"drafthouse_span": spans[mine]}}
 
     def _engine(self, variables: TaskVars) -> Answer:
-        """The files for the host, once all of them have the same engine and weights."""
+        """The host's files; a failure unless all hosts of the replica have the same engine and weights."""
         resolved: ResolvedProfile = variables["drafthouse_profile"]
-        span, word = resolved["site"]["span"], str(self._task.args["facts"])
+        span = resolved["site"]["span"]
+        registered = str(self._task.args["facts"])
         hostvars = variables["hostvars"]
-        facts = {name: hostvars[name].get(word) or {} for name in span["names"]}
+        facts = {name: hostvars[name].get(registered) or {} for name in span["names"]}
         if missing := [name for name, fact in facts.items() if fact.get("values") is None]:
-            said = f"no facts about the engine on {', '.join(missing)}"
+            found = f"no facts about the engine on {', '.join(missing)}"
             raise one_problem(
-                "replica-incomplete", said, "every host of the replica ready", _ALL_HOSTS, span["replica"]
+                "replica-incomplete", found, "every host of the replica ready", _ALL_HOSTS, span["replica"]
             )
         values = {name: fact["values"] for name, fact in facts.items()}
         if wrong := several_hosts.differences(values, span["replica"]):
@@ -79,11 +85,11 @@ def _site(variables: TaskVars) -> Site:
 
 
 def _of_box(variables: TaskVars) -> dict[str, str]:
-    """What of a box, and of what is to be served there, must be the same on all hosts."""
+    """Properties of a box and its profile that must be the same on all hosts of a replica."""
     box: BoxFacts = variables["drafthouse_box"]
     resolved: ResolvedProfile = variables["drafthouse_profile"]
     cards = Counter(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in box["gpus"])
-    # Ray's workers are told the head's paths; an engine that starts its own knows each host's.
+    # Ray's workers get the head's paths; other engines use each host's own.
     paths = {}
     if several_hosts.executor_of(resolved["site"]) == "ray":
         paths["weights"] = ", ".join(item["path"] for item in resolved["weights"])
@@ -98,11 +104,12 @@ def _of_box(variables: TaskVars) -> dict[str, str]:
 
 
 def _entries(resolved: ResolvedProfile, span: Span) -> list[dict[str, str]]:
-    """The program that keeps the hosts together, and of a follower also its scripts of all arms."""
-    site, folder = resolved["site"], f"{resolved['site']['home']}/serve/{resolved['profile']}"
+    """The program that keeps the hosts together; for a follower also its scripts for all arms."""
+    site = resolved["site"]
+    folder = f"{site['home']}/serve/{resolved['profile']}"
     text = (CODE / "serving" / "together.py").read_text("utf-8")
     entries = [{"path": several_hosts.program(site), "mode": "0755", "content": text}]
-    # In a cluster that somebody else keeps only the head starts anything.
+    # In a Ray cluster of the user's own only the head starts anything.
     if span["rank"] == 0 or "ray_address" in site:
         return entries
     folders = [f"{site['home']}/logs", *(f"{folder}/{name}" for name in (*resolved["arms"], "follower"))]

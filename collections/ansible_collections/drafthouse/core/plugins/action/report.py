@@ -1,4 +1,4 @@
-"""Judge the two arms of a box and write the report on the controller."""
+"""Judge the measurement of a box and write its report on the controller."""
 
 from __future__ import annotations
 
@@ -30,56 +30,62 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
-    """The arm that a verdict leaves serving; ``served`` is what the box says of what serves, if anything does.
+    """Arm to serve after a verdict: the speculative one if it pays, else the baseline.
 
-    Where nobody can say which is better nothing is switched: the arm of this very profile that serves goes on.
+    ``word``: of the verdict. ``served``: what serves now, by the box's facts; None: nothing. If the verdict cannot say
+    which arm is better, an arm of this same profile goes on serving.
     """
     if word == CANNOT_SAY and served and served.get("same"):
         return str(served["arm"])
-    return "speculative" if word == PAYS else "baseline"
+    if word == PAYS:
+        return "speculative"
+    return "baseline"
 
 
 def _inventory(variables: TaskVars) -> str:
     """The inventory as make takes it: a name below inventory/, or a path."""
-    folder, file = Path(str(variables.get("inventory_dir") or "")), str(variables.get("inventory_file") or "local")
-    return folder.name if folder.parent == ROOT / "inventory" else file
+    folder = Path(str(variables.get("inventory_dir") or ""))
+    if folder.parent == ROOT / "inventory":
+        return folder.name
+    return str(variables.get("inventory_file") or "local")
 
 
 class ActionModule(KeptResultsAction):
     """`drafthouse.core.report`: ``resolved`` is the profile with its run and its box.
 
-    Reports go below ``folder``, which is relative to the clone.
-
-    Returns ``verdict`` (its word), ``sentence``, ``reasons``, ``gates``, ``better_arm``, ``directory``, and the table
-    and the last lines for the end of the run.
+    ``folder``: of the reports, relative to the clone. Returns ``verdict`` (its word), ``sentence``, ``reasons``,
+    ``gates``, ``better_arm``, ``directory``, ``invalid``, and the table and the last lines for the end of the run.
     """
 
     _VALID_ARGS = frozenset({"resolved", "folder"})
     _NEEDED = ("resolved", "folder")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Write the report, unless in check mode, and return what it says."""
+        """The verdict; the report is written unless in check mode."""
         resolved = self._task.args["resolved"]
         if not self._task.check_mode:
             self._low_level_execute_command(end_measuring(resolved))
         results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
         host = str(variables.get("inventory_hostname", ""))
         kept = lasting(resolved)
-        # Too many for a fact: the hash of every prompt that could be asked.
+        # The hash of every possible prompt: too much for a fact, so it is computed again.
         kept["prompts"] = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["prompts"]
         arms = (results["baseline"], results["speculative"])
         stock = results.get("stock")
-        # What is measured of loads is kept while the ladder is climbed; without it the arms are judged all the same.
         ladder = self.ladder(resolved, variables)
         if self._task.check_mode:
             report = build_report(*arms, kept, host, stock, ladder)
-            changed, directory, page = False, "reports (not written)", None
+            changed = False
+            directory = "reports (not written)"
+            page = None
         else:
             written = write_report(
                 WORK / self._task.args["folder"], *arms, kept, ROOT / "templates", host, stock, ladder
             )
-            report, changed = written.report, written.changed
-            directory, page = os.path.relpath(written.path), written.path / "report.html"
+            report = written.report
+            changed = written.changed
+            directory = os.path.relpath(written.path)
+            page = written.path / "report.html"
         verdict = report["verdict"]
         width = terminal_columns(NARROWEST, WIDEST)
         return {
@@ -98,24 +104,25 @@ class ActionModule(KeptResultsAction):
                 _inventory(variables),
                 page,
                 destroyed=RUN_FILE in os.environ,
-                connection=self._reached(resolved, host, _inventory(variables)),
+                connection=self._connection_of(resolved, host, _inventory(variables)),
                 kept=not changed and not self._task.check_mode,
-                # Whoever says these lines behind what follows has the table just above them.
+                # Then the lines are printed later, directly below the table.
                 table_above=CLOSING_FILE in os.environ,
             ),
         }
 
-    def _reached(self, resolved: Run, host: str, inventory: str) -> Connection | None:
-        """How what serves is reached; None where nothing goes on, or where the gateway's own lines say it."""
+    def _connection_of(self, resolved: Run, host: str, inventory: str) -> Connection | None:
+        """How clients reach the server; None if it will not go on, or if the gateway's own lines say it."""
         if CLOSING_FILE in os.environ or RUN_FILE in os.environ or resolved.get("gateway"):
             return None
-        site, far = resolved["site"], self._connection.transport != "local"
-        address, port, tunnel = site["host"], site["port"], ""
-        if far:
-            # The tunnel's own port here, whatever the server's is there.
-            port = PORT
+        address = resolved["site"]["host"]
+        port = resolved["site"]["port"]
+        tunnel = ""
+        is_remote = self._connection.transport != "local"
+        if is_remote:
+            port = PORT  # the tunnel's end on the controller, whatever the server's port is
             tunnel = f"make tunnel INVENTORY={shell_words([inventory])} HOST={shell_words([host])}"
-        if far or address in ("0.0.0.0", "::"):  # noqa: S104
+        if is_remote or address in ("0.0.0.0", "::"):  # noqa: S104
             address = "127.0.0.1"
         has_key = resolved["engine"].get("has_key")
         key_command = key_command_of(self._connection, resolved["key_file"], host) if has_key else ""

@@ -1,8 +1,11 @@
-"""Resolve the profile for a box: the first task of every play, and the only data that passes between phases.
+"""Resolve the profile for a box: the first task of every play. Its three facts are all that passes between phases.
 
-Sets three facts: `drafthouse_profile` is the resolver's answer with the rendered files of both arms, `drafthouse_box`
-what the box is, and `drafthouse_run` what is this run's own: the key under which results of this profile on this box
-are kept, their folder, the file of the prompts, until when the box may live. Who needs two of them combines them.
+- `drafthouse_profile`: the resolved profile, with the rendered files of both arms.
+- `drafthouse_box`: the facts of the box.
+- `drafthouse_run`: what belongs to this run, such as the key and folder of the results of this profile on this box, the
+  file of the prompts, and until when the box may live.
+
+Tasks that need more than one of them combine them.
 """
 
 from __future__ import annotations
@@ -42,31 +45,32 @@ if TYPE_CHECKING:
     from ..module_utils.profiles.resolved_types import Hardware, ResolvedProfile
 
 _display = Display()
-# The prompts are long, and travel as a file; what `make render` shows beside the arms runs nowhere.
+# Left out of the fact: prompts are long and go to the box as a file; extras are only for `make render`.
 _NOT_FOR_A_RUN = ("suites", "extras", "prompts")
 _FACTS = ("drafthouse_profile", "drafthouse_box", "drafthouse_run")
 _READ = ("profile", "overrides", "engine_version")
-# What makes two boxes different for a measurement; the free memory of the moment does not.
+# Properties by which two boxes count as different in the key of a measurement.
 _IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
 
 
 class ActionModule(Action):
-    """`drafthouse.core.resolve`: reads the variables `profile`, `engine_version`, `overrides` and the site's."""
+    """`drafthouse.core.resolve`: reads `profile`, `engine_version`, `overrides` and the variables with our prefix."""
 
     _VALID_ARGS = frozenset({"again", "profile"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The three facts of the run, or every problem of the profile."""
-        fact, command_line = variables.get("drafthouse_profile"), load_extra_vars(self._loader)
+        """The three facts, and those of the roles' settings. Raises DrafthouseError with every problem."""
+        fact = variables.get("drafthouse_profile")
+        command_line = load_extra_vars(self._loader)
         if "drafthouse_profile" in command_line:
             return failure(DrafthouseError(_fact_given(str(fact))))
         was_resolved = isinstance(fact, Mapping)
         if was_resolved and not self._task.args.get("again"):
-            # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
+            # Once a run, so that an edit of the profile meanwhile has no effect; `again`: the box has changed.
             return {"changed": False}
         settings = {} if was_resolved else settings_of_roles(variables, command_line, self._templar)
         ours = self._ours(variables, command_line)
-        # First what is wrong with the profile: that needs no box.
+        # First, because problems of the profile can be reported without the box.
         resolved = self._find_home(ours, self._resolve(ours))
         deadline = _deadline(ours)
         for note in resolved["warnings"]:
@@ -82,7 +86,7 @@ class ActionModule(Action):
         if site != resolved["site"]:
             resolved = resolved_profile(resolved["profile"], site, self._overrides(ours))
         if served := box.get("served"):
-            # Whether this very profile, with these very files, is what serves already.
+            # Whether this same profile, with the same files, serves already.
             served["same"] = served["identity"] == identity_of(resolved)
         rented = None if is_local or site["manage_host"] else box["first_process"]
         deadline = deadline or (rented or {}).get("deadline")
@@ -99,7 +103,7 @@ class ActionModule(Action):
         return {"changed": False, "ansible_facts": facts}
 
     def _names_of_run(self, resolved: ResolvedProfile, box: Any, ours: TaskVars) -> Answer:
-        """What names a run's results and the files that it sends: its part of `drafthouse_run`."""
+        """The part of `drafthouse_run` that names the run's results and the files that it sends."""
         home = resolved["site"]["home"]
         hardware = {part: box[part] for part in _IDENTITY}
         span = [resolved["site"]["span"]] if "span" in resolved["site"] else []
@@ -113,7 +117,7 @@ class ActionModule(Action):
         }
 
     def _ours(self, variables: TaskVars, command_line: TaskVars) -> dict[str, Any]:
-        """The variables that are ours, templates filled in; an inventory may hold keys of any type."""
+        """Our variables, with templates filled in. Keys of an inventory may be of any type."""
         ours = {
             key: self._templar.template(value)
             for key, value in variables.items()
@@ -122,14 +126,14 @@ class ActionModule(Action):
         for name in _READ:
             given = variables.get(f"drafthouse_{name}")
             if name not in command_line and given is not None:
-                # Of a fact the name of the profile: its own variable is hidden by then.
+                # Once the fact exists it hides the inventory's drafthouse_profile, a name.
                 ours[name] = given["profile"] if isinstance(given, Mapping) and name == "profile" else given
         if named := self._task.args.get("profile"):
             ours["profile"] = named
         return ours
 
     def _find_home(self, ours: dict[str, Any], resolved: ResolvedProfile) -> ResolvedProfile:
-        """The profile with the home of the box's own user in place of ~; the box is asked for it."""
+        """The profile with the home of the box's user, asked from the box, in place of ~."""
         site = resolved["site"]
         places = {"drafthouse_home": site["home"], "drafthouse_models_dir": site["models_dir"]}
         relative = {name: place for name, place in places.items() if place.startswith("~/")}
@@ -142,35 +146,26 @@ class ActionModule(Action):
     def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
-            raise one_problem(
-                "missing-option",
-                "no profile",
-                "a profile name",
-                "add -e profile=NAME, or drafthouse_profile to the inventory (make profiles shows them all)",
-                "profile",
-            )
+            do = "add -e profile=NAME, or drafthouse_profile to the inventory (make profiles shows them all)"
+            raise one_problem("missing-option", "no profile", "a profile name", do, "profile")
         site = site_from(variables)
-        # Of the command line's own words none is passed over; what the inventory says may give way.
+        # A runtime of the command line must be used; one of the inventory may give way to another.
         site["runtime_asked"] = "drafthouse_runtime" in load_extra_vars(self._loader)
         return resolved_profile(str(name), site, self._overrides(variables))
 
     def _overrides(self, variables: TaskVars) -> dict[str, Any]:
+        """Changes to the profile: `overrides`, and `engine_version` as one of them. Raises DrafthouseError."""
         given = variables.get("overrides") or {}
         if not isinstance(given, Mapping):
-            problem = (
-                f"{short(repr(given))}, which is not a mapping",
-                "keys of a profile with values",
-                "correct it",
-                "overrides",
-            )
-            raise DrafthouseError(Problem("wrong-type", *problem))
+            found = f"{short(repr(given))}, which is not a mapping"
+            raise one_problem("wrong-type", found, "keys of a profile with values", "correct it", "overrides")
         overrides = dict(given)
         if variables.get("engine_version"):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
 
-    def _look_at_the_box(self, resolved: ResolvedProfile, variables: TaskVars) -> dict[str, Any]:
-        """What the module `box_facts` finds on the box."""
+    def _look_at_the_box(self, resolved: ResolvedProfile, variables: TaskVars) -> Answer:
+        """Result of the module `box_facts`, asked about all that the profile needs on the box."""
         site, engine = resolved["site"], resolved["engine"]
         program = [engine["program"]] if "program" in engine else []
         ours = [
@@ -202,21 +197,18 @@ class ActionModule(Action):
         }
         if hosts_of(site) > 1:
             arguments["private_subnet"] = site["private_subnet"]
-        result: Answer = self._execute_module(
-            module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=variables
-        )
-        return result
+        return self.run_module("drafthouse.core.box_facts", arguments, variables)
 
 
 def _programs(resolved: ResolvedProfile) -> list[str]:
-    """The paths of the programs that lie beside the engine."""
+    """Paths of our programs in the engine's environment."""
     install = resolved["engine"]["install"]
     names = [install.get("launcher"), *(install.get("tools") or [])] if install else []
     return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
 
 
 def _fact_given(value: str) -> Problem:
-    """Why a variable of the command line may not have the name of our fact: it would stand over it."""
+    """Problem of a fact's name on the command line, whose variables hide facts."""
     name = short(printable(value))
     do = f"name the profile with -e profile={name}, and leave drafthouse_profile unset"
     found = f"the variable drafthouse_profile, which is '{name}'"
@@ -224,7 +216,7 @@ def _fact_given(value: str) -> Problem:
 
 
 def _with_gpus(site: Site, box: BoxFacts, hardware: Hardware) -> Site:
-    """The site with the GPUs that the box's own environment chooses or the profile is for, if nobody chose."""
+    """The site, with GPUs if it names none: those of the box's environment, else those that fit the profile."""
     choice = box.get("gpu_choice")
     if "gpus" in site or (choice and choice["wrong"]):
         return site
@@ -233,7 +225,7 @@ def _with_gpus(site: Site, box: BoxFacts, hardware: Hardware) -> Site:
 
 
 def _deadline(variables: TaskVars) -> int | None:
-    """Return when a rented box shall end, by the inventory or its label. Raises DrafthouseError for what is no time."""
+    """End of a rented box (unix seconds) by the inventory, else by its label; None: no end. Raises DrafthouseError."""
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
     if given and not re.fullmatch(r"\d{1,11}", str(given)):
         found, needed = short(repr(given)), "seconds since 1970"
@@ -242,7 +234,7 @@ def _deadline(variables: TaskVars) -> int | None:
 
 
 def _front(resolved: ResolvedProfile, variables: TaskVars) -> str:
-    """The host with the front of the box's fleet, also of a run with --limit; empty outside a fleet."""
+    """Host with the front of the box's fleet, even if --limit excludes it; "" outside a fleet."""
     if resolved["fleet"] is None:
         return ""
     hosts = variables["hostvars"]
@@ -251,14 +243,16 @@ def _front(resolved: ResolvedProfile, variables: TaskVars) -> str:
 
 
 def _lease(variables: TaskVars, deadline: int | None) -> Lease | None:
-    """Return until when the box may live, and by which clock: the provider's, as the inventory read it.
+    """Until when the box may live, and by which clock; None without a deadline.
 
-    A deadline that a person gives is one by this machine's clock of now. So is one that no answer stands behind, of a
-    box that another inventory names; that one is not ``sure``.
+    The deadline of a rental's label counts by the provider's clock, which the inventory `vastai` has read. A deadline
+    that the user gives counts by the controller's clock. So does one of another inventory's label, but that lease is
+    not ``sure``: the controller's clock may be wrong.
     """
     if deadline is None:
         return None
-    given, label = variables.get("drafthouse_deadline"), deadline_of(variables.get("drafthouse_label"))
+    given = variables.get("drafthouse_deadline")
+    label = deadline_of(variables.get("drafthouse_label"))
     if deadline == label and variables.get("drafthouse_lease"):
         lease: Lease = variables["drafthouse_lease"]
         return {**lease, "sure": True}

@@ -1,4 +1,4 @@
-"""Show who served what on a box, when, and why it ended."""
+"""Show what was served on a box, when, and why it ended."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(Action):
     """`drafthouse.core.served_history`: ``home`` is our folder on the box.
 
-    Returns ``events``, and the table, which stands at the end of the run. A box without a history has served nothing.
+    Returns ``events``, and their table for the end of the run. A box without a history has served nothing.
     """
 
     _VALID_ARGS = frozenset({"home"})
     _NEEDED = ("home",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Read the file, and return what it says."""
+        """The events of the file; a failure if it exists and cannot be read."""
         path = f"{self._task.args['home']}/served/history.jsonl"
-        answer = self._execute_module(
-            module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
-        )
+        answer = self.run_module("ansible.builtin.slurp", {"src": path}, variables)
         if answer.get("failed") and "not found" not in str(answer.get("msg")):
-            return dict(answer)
+            return answer
         text = base64.b64decode(answer.get("content") or "").decode("utf-8", "replace")
-        found = events_of(text)
-        events = [event for _, event in found if event is not None]
-        shown = history_text(events, [number for number, event in found if event is None])
+        lines = events_of(text)
+        events = [event for _, event in lines if event is not None]
+        shown = history_text(events, [number for number, event in lines if event is None])
         host = str(variables.get("inventory_hostname", ""))
         return {"changed": False, "events": events, "drafthouse_verdict": f"\n{host}\n{shown}"}

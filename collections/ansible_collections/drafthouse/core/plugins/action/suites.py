@@ -1,4 +1,4 @@
-"""Lay the prompts of a run down on the box, as the file that its resolved profile names."""
+"""Write the prompts of a run to the box, as the file that its resolved profile names."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.suites`: ``resolved`` is the profile with its run. Returns what `drafthouse.core.laid_out` says.
+    """`drafthouse.core.suites`: ``resolved`` is the profile with its run. Returns the result of `laid_out`.
 
-    The prompts are read anew here: in a fact they would be in every task of the run.
+    The prompts are read again here: in a fact they would be passed to every task of the run.
     """
 
     _VALID_ARGS = frozenset({"resolved"})
     _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Put the file there, and nothing where it is there already."""
+        """Result of writing the file. Raises DrafthouseError if the prompts have changed during the run."""
         resolved = self._task.args["resolved"]
-        path, site = str(resolved["suites_file"]), resolved["site"]
+        path = str(resolved["suites_file"])
+        site = resolved["site"]
         suites = resolved_profile(resolved["profile"], site, resolved["overrides"])["suites"]
         if suites_file(site["home"], suites) != path:
             found, needed = "prompts that changed since this run began", "the same prompts during a run"
@@ -30,10 +31,8 @@ class ActionModule(Action):
             {"path": path.rpartition("/")[0], "mode": "0700"},
             {"path": path, "mode": "0600", "content": suites_text(suites)},
         ]
-        answer: Answer = self._execute_module(
-            module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=variables
-        )
-        # 250 KB of prompts are no difference that anybody reads, nor arguments, which -vvv shows.
+        answer = self.run_module("drafthouse.core.laid_out", {"entries": entries}, variables)
+        # Nobody reads 250 KB of prompts, neither as a diff nor as the arguments that -vvv shows.
         for shown in ("diff", "invocation"):
             answer.pop(shown, None)
         return answer

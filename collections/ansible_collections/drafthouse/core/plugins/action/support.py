@@ -1,4 +1,4 @@
-"""Write a support bundle on the controller from what a box gave (the module of the same name gathers it there)."""
+"""Write a support bundle on the controller, from the texts that the module of the same name gathers on a box."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.support`: ``resolved``, the doctor's ``checks``, ``folder`` and ``reports`` of this machine."""
+    """`drafthouse.core.support`: ``resolved``, the doctor's ``checks``, and ``folder`` and ``reports`` here."""
 
     _VALID_ARGS = frozenset({"resolved", "checks", "folder", "reports"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The path of the bundle; in check mode nothing is written."""
+        """Path of the bundle, and a line about it for the end of the run; in check mode nothing is written."""
         given = self._task.args
         resolved: Run = given["resolved"]
         arguments = {"home": resolved["site"]["home"], "engine_home": resolved["engine"]["home"]}
-        answer = self._execute_module(module_name="drafthouse.core.support", module_args=arguments, task_vars=variables)
+        answer = self.run_module("drafthouse.core.support", arguments, variables)
         if answer.get("failed") or self._task.check_mode:
-            return dict(answer)
+            return answer
         host = str(variables.get("inventory_hostname", "box"))
         reports = WORK / str(given.get("reports") or "reports")
-        # The plan counts the prompts, which are in no fact.
+        # The plan in the bundle counts the prompts, which the fact does not have.
         suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
         whole: Run = {**resolved, "suites": suites}
         texts = contents(whole, host, given.get("checks") or [], answer["texts"], reports)
         redact = redactor(known_secrets(os.environ, [*key_files(), *sorted((state_folder() / "keys").glob("*"))]))
         path: Path = write(WORK / str(given["folder"]), host, texts, redact, time.time())
-        said = f"support bundle of {host}: {path} ({len(texts)} files; look into it before you hand it on)"
-        return {"changed": True, "path": str(path), "drafthouse_verdict": said}
+        line = f"support bundle of {host}: {path} ({len(texts)} files; look into it before you hand it on)"
+        return {"changed": True, "path": str(path), "drafthouse_verdict": line}

@@ -1,4 +1,4 @@
-"""Ask a running arm, show how far that is, and keep the answer on the controller (the module does the work)."""
+"""Measure a running arm for the tuner with the module of the same name, show the progress, and keep the result here."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(FollowingAction):
-    """`drafthouse.core.trial`: what is asked comes from the file ``task``, the trial goes to ``answers``/<host>.json.
+    """`drafthouse.core.trial`: more arguments come from the file ``task``; the trial goes to ``answers``/HOST.json.
 
-    Through a file, because prompts are text: as variables their braces would be read as templates.
+    A file, because Ansible would read braces in prompts as templates if they were variables.
     """
 
     module = "drafthouse.core.trial"
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Run the module and follow it; write what it found where the tuner reads it."""
+        """Result of the module, of whose trial only status and number of requests are left; the file has all of it."""
         given = dict(self._task.args)
-        task, folder = given.pop("task", None), given.pop("answers", None)
+        task = given.pop("task", None)
+        folder = given.pop("answers", None)
         if task:
             given |= json.loads(Path(task).read_text("utf-8"))
         self._task.args = given

@@ -1,4 +1,4 @@
-"""Fail where a report's verdict is invalid, or where a measured change may not take the place of what serves."""
+"""Fail if a report's verdict is invalid, or if a measured change may not replace the running server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(Action):
-    """`drafthouse.core.valid`: ``report`` is what `drafthouse.core.report` returned.
+    """`drafthouse.core.valid`: ``report`` is the result of `drafthouse.core.report`.
 
-    A number that proves nothing must not end a run in green. With ``replaces`` another server serves, and what fails a
-    gate does not take its place, unless ``serve_arm`` is baseline. ``profile`` is for the advice.
+    With ``replaces`` another server runs, and a measured change that fails a gate does not replace it, unless
+    ``serve_arm`` is baseline. ``profile`` is named in the advice.
     """
 
     _VALID_ARGS = frozenset({"report", "replaces", "serve_arm", "profile"})
     _NEEDED = ("report",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Every reason against it."""
+        """A failure with every reason, if there are any."""
         given = self._task.args
         serve_arm = str(given.get("serve_arm", "auto")) if given.get("replaces") else "baseline"
         problems = gate_problems(given["report"], str(given.get("profile", "")), serve_arm)

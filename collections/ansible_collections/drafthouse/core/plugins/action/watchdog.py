@@ -1,4 +1,4 @@
-"""Tell a box's watchdog what it needs: the break-even from what was measured there."""
+"""Render the watchdog's files, with the acceptance rates at which speculation breaks even on the box."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(KeptResultsAction):
     """`drafthouse.core.watchdog`: ``resolved`` is the profile with its run.
 
-    It returns ``entries``, the files for the role `program`, the ``mode``, and ``points``: what a drafted token costs
-    at each load, in target steps.
+    Returns ``entries``, the files for the role `program`, the ``mode``, and ``points``: the cost of a drafted token at
+    each load, in target steps.
     """
 
     needed = "both arms measured: they give the acceptance rate above which it pays here"
@@ -20,7 +20,7 @@ class ActionModule(KeptResultsAction):
     _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Work out the order."""
+        """The files and the break-even points. Raises DrafthouseError unless both arms were measured."""
         resolved = self._task.args["resolved"]
         results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
         ladder = self.ladder(resolved, variables)

@@ -1,12 +1,10 @@
-"""Put the weights in place and show how far they are (the module of the same name does the work).
+"""Download or make the weights with the module of the same name, and show the progress.
 
-Two arguments more than the module's: ``background`` starts what needs no engine's environment and does not wait for
-it; what it returns as ``job`` is handed to a later task, which sees it through before it does its own work.
+It has two more arguments than the module. With ``background`` the task starts the module for the weights that do not
+need the engine's environment, and returns a job; a later task with this ``job`` waits for its end, then does the rest.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
@@ -24,20 +22,21 @@ class ActionModule(FollowingAction):
     looks_first = True
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Start the fetch, or end one that was started and put everything in place."""
+        """Result for all weights, or the ``job`` if it runs in the background."""
         arguments, begins, job = self.take_own()
         if begins:
             return self.begin({**arguments, "items": without_engine(arguments["items"])}, variables)
         early = self.follow(job, variables) if job else {}
-        # A box that was started again meanwhile has lost its job: what it fetched is there, and the rest comes now.
+        # A job is lost if the box was restarted meanwhile; what it has downloaded is used.
         if early.get("failed") and not early.get("lost"):
             return early
-        checking = self._task.check_mode
         done = together(early, super().answer(variables))
-        return done if checking or done.get("failed") else self._pinned(done, arguments, variables)
+        if self._task.check_mode or done.get("failed"):
+            return done
+        return self._pinned(done, arguments, variables)
 
-    def _pinned(self, done: dict[str, Any], arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
-        """Write down what was pinned by this run, and say so in the fact that the later phases read."""
+    def _pinned(self, done: Answer, arguments: Arguments, variables: TaskVars) -> Answer:
+        """Write the new pins (commits of branches) to the pins file, and add them to the fact `drafthouse_profile`."""
         commits = {placed["id"]: placed["commit"] for placed in done.get("placed") or [] if placed.get("commit")}
         moving = [
             item
@@ -47,30 +46,32 @@ class ActionModule(FollowingAction):
         new = {hub_key(item["details"]["repo"], item["details"]["revision"]): commits[item["id"]] for item in moving}
         remember(pins_file(), Pins(hub=new), boolean(arguments.get("repin") or False))
         if moving and (fact := variables.get("drafthouse_profile")):
-            of = {item["id"] for item in moving}
+            ids = {item["id"] for item in moving}
             weights = [
-                {**item, "pinned": commits[item["id"]]} if item["id"] in of else item for item in fact["weights"]
+                {**item, "pinned": commits[item["id"]]} if item["id"] in ids else item for item in fact["weights"]
             ]
             done = {**done, "ansible_facts": {"drafthouse_profile": {**fact, "weights": weights}}}
         return done
 
 
 def without_engine(items: list[WeightItem]) -> list[WeightItem]:
-    """The items that can be put in place, and be verified, before there is an engine's environment."""
+    """Items that do not need the engine's environment; in ``items`` each follows what it is made from."""
     chosen: dict[str, WeightItem] = {}
     for item in items:
         details = item["details"]
-        waits = item["source"] == "derived" and (details["recipe"] in NEEDS_ENGINE or details["from"] not in chosen)
-        if item["source"] != "path" and not waits:
-            chosen[item["id"]] = item
+        if item["source"] == "path":
+            continue
+        if item["source"] == "derived" and (details["recipe"] in NEEDS_ENGINE or details["from"] not in chosen):
+            continue
+        chosen[item["id"]] = item
     return list(chosen.values())
 
 
-def together(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
-    """The result of both parts of a fetch: ``late`` has looked at all that ``early`` has placed."""
+def together(early: Answer, late: Answer) -> Answer:
+    """Result of both parts of a download; ``late`` is about all weights. {} for ``early``: there was no first part."""
     if early.get("failed") or not early or late.get("failed"):
         return late
     before = {placed["id"]: placed for placed in early["placed"] if placed["changed"]}
-    placed = [one if one["changed"] else before.get(one["id"], one) for one in late["placed"]]
+    placed = [item if item["changed"] else before.get(item["id"], item) for item in late["placed"]]
     notes = list(dict.fromkeys([*early["notes"], *late["notes"]]))
     return {**late, "changed": early["changed"] or late["changed"], "placed": placed, "notes": notes}

@@ -1,4 +1,4 @@
-"""A line for each kind of change, for a run that somebody watches who never saw Ansible: `make demo`."""
+"""Output of one line for each kind of change, for viewers who do not know Ansible (`make demo`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ name: brief
 type: stdout
 short_description: One line for each name of a task that changed something
 description:
-  - No headings, no tasks that found everything as it should be, no recap; a name is said once, however often it plays.
-  - A task that failed is printed as by drafthouse.core.terminal, and then the recap too.
-  - With -v everything is as drafthouse.core.terminal prints it.
+  - No headings, no unchanged tasks and no recap. A name is printed once, however often its task runs.
+  - After a failed task, which is printed as by drafthouse.core.terminal, the recap is printed too.
+  - With -v the output is that of drafthouse.core.terminal.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CallbackModule(Terminal):
-    """The callback `terminal`, of which only changes and failures are left."""
+    """The callback `terminal`, reduced to changes and failures."""
 
     CALLBACK_NAME = "drafthouse.core.brief"
 
@@ -46,16 +46,16 @@ class CallbackModule(Terminal):
             self._display.display(f"changed: {name}", color=constants.COLOR_CHANGED)
 
     def v2_runner_item_on_ok(self, result: CallbackTaskResult) -> None:
-        """Print nothing: the task has its line."""
+        """Print nothing: the task has a line."""
         if self._display.verbosity:
             super().v2_runner_item_on_ok(result)
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
-        """Print nothing: which files a role is made of is nothing that changed."""
+        """Print nothing: an included file of tasks is no change."""
         if self._display.verbosity:
             super().v2_playbook_on_include(included_file)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print the recap where something failed."""
+        """Print the recap if something failed."""
         if self._display.verbosity or stats.failures or stats.dark:
             super().v2_playbook_on_stats(stats)

@@ -1,6 +1,6 @@
-"""What a run says beside Ansible's own lines: problems, signs of life of silent tasks, the verdict and the doctor.
+"""Lines of ours beside Ansible's output: problems, signs of life of silent tasks, the verdict and the doctor's checks.
 
-A notification callback: Ansible's own output stays as its users know it.
+This is a notification callback, so Ansible's output stays as its users know it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ name: house
 type: notification
 short_description: Problems as lines of their own, progress of silent tasks, verdict and doctor at the end
 description:
-  - Prints found/needed/do of a failed task at the start of lines.
-  - Says every 7 seconds that a silent task still runs, and for how long.
-  - Says an interim verdict when it is made, before another round is measured.
-  - Ends the run with the verdict table and what the doctor finds wrong on every box (all that it looked at with -v),
-    with what became of rented boxes that did not get so far, and with verdict, next command and report in a line each.
+  - Prints found/needed/do of a failed task as lines of their own.
+  - Prints every 7 seconds that a silent task still runs, and for how long.
+  - Prints an interim verdict at once, before another round is measured.
+  - Ends the run with the verdict table and the doctor's failed checks of every box (with -v all checks), the state of
+    rented boxes that were lost on the way, and a line each for verdict, next command and report.
 """
 
 import contextlib
@@ -46,8 +46,8 @@ from ..module_utils.profiles.catalog import load_catalog
 _EVERY_S = 7.0
 _RESOLVES = "drafthouse.core.resolve"
 _COLOURS = {FAIL: "red", WARN: "yellow"}
-# Their actions show the module's own progress (plugin_utils/following.py).
-_SPEAK_THEMSELVES = (
+# Actions that show the progress of their module (plugin_utils/following.py).
+_SHOW_PROGRESS = (
     "drafthouse.core.benchmark",
     "drafthouse.core.derived_image",
     "drafthouse.core.engine_ready",
@@ -61,7 +61,7 @@ _SPEAK_THEMSELVES = (
 
 
 class CallbackModule(CallbackBase):
-    """Collects what tasks returned under `problems` and `drafthouse_` verdict, closing and doctor."""
+    """Prints or collects the keys `problems` and `drafthouse_*` (verdict, interim, closing, doctor) of results."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -70,20 +70,21 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        # Ansible's display does not flush: through a pipe its lines would come in one piece at the end.
+        # Ansible does not flush: through a pipe all lines would come at the end.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(line_buffering=True)
-        # Tasks run in processes without a terminal of their own.
+        # For the workers, which have no terminal.
         os.environ["COLUMNS"] = str(terminal_columns())
         self._verdicts: list[str] = []
+        # By host.
         self._closing: dict[str, str] = {}
         self._checks: dict[str, list[Finding]] = {}
-        self._lost: dict[str, tuple[dict[str, Any], str]] = {}
+        self._lost: dict[str, tuple[dict[str, Any], str]] = {}  # a rented box's variables, and why it was lost
         self._ticker: _Ticker | None = None
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
-        """Refuse `--start-at-task` before it passes over the tasks that every phase needs."""
+        """Refuse `--start-at-task`, which would skip the first tasks that every phase needs."""
         if context.CLIARGS.get("start_at_task"):
             do = "use --tags: ansible-playbook site.yml --list-tags names them"
             needed = "the first tasks, which resolve the profile"
@@ -92,26 +93,26 @@ class CallbackModule(CallbackBase):
             raise SystemExit(FAILED)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """Write down which rented boxes this run is about, where somebody asks for it; none is an answer, too."""
+        """Write the ids of the run's rented boxes, which may be none, to the file that RUN_FILE names."""
         file = os.environ.get(RUN_FILE)
         if file:
             hosts = play.get_variable_manager()._inventory.get_hosts(play.hosts)
             found = {host.vars["drafthouse_instance"] for host in hosts if "drafthouse_instance" in host.vars}
-            # A play on this machine alone, as the first one is, tells nothing of the boxes.
+            # Not for a play on the controller alone, such as the first one.
             if any(host.name != "localhost" for host in hosts):
                 Path(file).write_text(json.dumps({"instances": sorted(found)}), "utf-8")
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Watch the new task instead of the last one."""
         if task.action == _RESOLVES:
-            # Each host's process is a copy of this one: what all need is read here, once for all.
-            with contextlib.suppress(DrafthouseError):  # what is wrong, the task says
+            # Read here once, and cached: the process of each host is a fork of this one.
+            with contextlib.suppress(DrafthouseError):  # the task reports it
                 load_catalog(ROOT)
             archive()
         self._watch(task)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
-        """Watch a handler as any task."""
+        """Watch a handler as well."""
         self._watch(task)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
@@ -123,58 +124,63 @@ class CallbackModule(CallbackBase):
             self._keep_fault(result, "before-doctor", "before the doctor")
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Keep a box that is out of reach for the end."""
+        """Print the problems, and keep the box for the end of the run."""
         if result._task.ignore_unreachable:
-            return  # what was asked of another machine, in the box's name
+            return  # a task for the box that is delegated to another machine
         self._print_problems(result)
         self._keep_lost(result)
         self._keep_fault(result, "reachable", "reachable")
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        """Print the problems of one item of a loop likewise."""
+        """Print the problems of an item of a loop."""
         self._print_problems(result)
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Keep a verdict, and what the doctor found, for the end; an interim verdict is said at once."""
+        """Keep the verdict and the doctor's checks for the end; print an interim verdict."""
         self._keep_verdict(result)
         if interim := result._result.get("drafthouse_interim"):
             host = result._host.get_name()
             self._display.display("\n" + "\n".join(f"{host}: {printable(line)}" for line in interim.splitlines()))
         if "drafthouse_doctor" in result._result:
-            self._checks[result._host.get_name()] = [Finding(**one) for one in result._result["drafthouse_doctor"]]
+            self._checks[result._host.get_name()] = [Finding(**check) for check in result._result["drafthouse_doctor"]]
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """End the run with every box's verdict, and with what the doctor says of it."""
+        """Print all that was kept: verdicts, checks, lost boxes and closing lines."""
         self._watch(None)
         for text in self._verdicts:
             self._display.display(text)
         self._say_checks()
         for name, (variables, why) in self._lost.items():
-            # What a rescue has mended is not lost.
+            # Not if a rescue has recovered it.
             if name in stats.failures or name in stats.dark:
                 self._display.display(f"{name}: {why}; {_fate(variables)}", color="red")
         self._say_closing()
 
     def _keep_lost(self, result: Any) -> None:
+        """Keep a rented box that failed, with the first reason."""
         variables = result._host.vars
-        if "drafthouse_instance" in variables:
-            said = str(result._result.get("msg") or "").strip().splitlines()
-            why = f"lost in '{result._task.get_name().strip()}'" + (f" ({said[0][:160]})" if said else "")
-            self._lost.setdefault(result._host.get_name(), (dict(variables), why))
+        if "drafthouse_instance" not in variables:
+            return
+        why = f"lost in '{result._task.get_name().strip()}'"
+        lines = str(result._result.get("msg") or "").strip().splitlines()
+        if lines:
+            why += f" ({lines[0][:160]})"
+        self._lost.setdefault(result._host.get_name(), (dict(variables), why))
 
     def _keep_fault(self, result: Any, check: str, name: str) -> None:
-        """Keep what kept the doctor from a box, where a run is for the doctor alone."""
-        host, said = result._host.get_name(), result._result
+        """In a run for the doctor alone, keep a failure before its checks as a check, ``check`` its id."""
+        host = result._host.get_name()
         if FILE not in os.environ or host in self._checks:
             return
-        found = (str(said.get("msg") or "").strip() or "no reason").splitlines()[0]
+        found = (str(result._result.get("msg") or "").strip() or "no reason").splitlines()[0]
         do = "check that the box runs and that its address, port and user in the inventory are right, then run again"
-        faults = [of_problem(one) for one in said.get("problems") or []]
-        faults = faults or [fail(found, "a box that the doctor can reach", do)]
-        self._checks[host] = [replace(one, id=check, name=name) for one in faults]
+        faults = [of_problem(problem) for problem in result._result.get("problems") or []]
+        if not faults:
+            faults = [fail(found, "a box that the doctor can reach", do)]
+        self._checks[host] = [replace(fault, id=check, name=name) for fault in faults]
 
     def _say_checks(self) -> None:
-        """Say what the doctor found wrong, and with -v what is well too; a file that asks for it gets all of it."""
+        """Print the checks that warn or fail, with -v all; write all to the file that the environment names."""
         for host, checks in self._checks.items():
             *lines, total = report(host, checks)
             self._display.display("")
@@ -183,15 +189,15 @@ class CallbackModule(CallbackBase):
                     self._display.display(line, color=_COLOURS.get(check.status))
             self._display.display(total)
         if FILE in os.environ:
-            found = [{"host": host, **check.as_dict()} for host, checks in self._checks.items() for check in checks]
-            Path(os.environ[FILE]).write_text(json.dumps({"checks": found}), "utf-8")
-        # Each playbook of a command ends with its own.
+            rows = [{"host": host, **check.as_dict()} for host, checks in self._checks.items() for check in checks]
+            Path(os.environ[FILE]).write_text(json.dumps({"checks": rows}), "utf-8")
+        # A command may run another playbook with checks of its own.
         self._checks = {}
 
     def _say_closing(self) -> None:
-        """Say the last lines of every box, now or where somebody says them behind what follows this playbook."""
-        several = len(self._closing) > 1
-        texts = [f"\n{host}\n{text}" if several else f"\n{text}" for host, text in self._closing.items()]
+        """Print the last lines of every box, or write them to CLOSING_FILE for a command that prints them later."""
+        has_hosts = len(self._closing) > 1
+        texts = [f"\n{host}\n{text}" if has_hosts else f"\n{text}" for host, text in self._closing.items()]
         if file := os.environ.get(CLOSING_FILE):
             with Path(file).open("a", encoding="utf-8") as stream:
                 stream.writelines(f"{text}\n" for text in texts)
@@ -203,9 +209,9 @@ class CallbackModule(CallbackBase):
     def _print_problems(self, result: Any) -> None:
         for problem in result._result.get("problems") or []:
             self._display.display("")
-            for word in ("where", "found", "needed", "do", "code"):
-                if problem.get(word):
-                    self._display.display(f"{word}: {printable_lines(with_verbs(str(problem[word])))}", color="red")
+            for key in ("where", "found", "needed", "do", "code"):
+                if problem.get(key):
+                    self._display.display(f"{key}: {printable_lines(with_verbs(str(problem[key])))}", color="red")
 
     def _keep_verdict(self, result: Any) -> None:
         if text := result._result.get("drafthouse_verdict"):
@@ -214,13 +220,14 @@ class CallbackModule(CallbackBase):
             self._closing[result._host.get_name()] = str(text)
 
     def _watch(self, task: Any) -> None:
+        """Print signs of life of this task from now on, instead of the one before; None: of no task."""
         if self._ticker:
             self._ticker.end()
-        self._ticker = _Ticker(task.get_name().strip()) if task and task.action not in _SPEAK_THEMSELVES else None
+        self._ticker = _Ticker(task.get_name().strip()) if task and task.action not in _SHOW_PROGRESS else None
 
 
 def _fate(variables: dict[str, Any]) -> str:
-    """What vast.ai says of the box."""
+    """State of a rented box at vast.ai, as words."""
     try:
         key = key_of_environment(os.environ, Path.home(), variables.get("drafthouse_vast_key_env") or "VAST_API_KEY")
         client = VastClient(key, variables.get("drafthouse_vast_url") or DEFAULT_URL)
@@ -230,9 +237,9 @@ def _fate(variables: dict[str, Any]) -> str:
 
 
 class _Ticker:
-    """Says every 7 seconds that a task still runs.
+    """A thread that prints every 7 seconds that a task still runs.
 
-    It writes with os.write: forked workers must never inherit a held lock of a Python stream.
+    It prints by os.write, because a forked worker could inherit a locked Python stream.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Filters over module_utils, for roles."""
+"""The filter `alternative_names` for the role gateway, from module_utils."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..module_utils.addons.gateway import alternative_names
 
 
 class FilterModule:
-    """`drafthouse.core.alternative_names`: names and addresses as a certificate's SubjectAltName says them."""
+    """`drafthouse.core.alternative_names`: names and addresses in the form of a certificate's SubjectAltName."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """The filters by their names."""
+        """Filters by name."""
         return {"alternative_names": alternative_names}

@@ -1,4 +1,4 @@
-"""Filters over module_utils, for roles."""
+"""The filter `arm_containers` for the role serve, from module_utils."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class FilterModule:
-    """`drafthouse.core.arm_containers`: the containers of a resolved profile's arms, for the module `containers`."""
+    """`drafthouse.core.arm_containers`: containers of a profile's arms, for the module `containers`."""
 
     def filters(self) -> dict[str, Callable[..., list[Container]]]:
-        """The filters by their names."""
+        """Filters by name."""
         return {"arm_containers": arm_containers}
 
 
 def arm_containers(resolved: ResolvedProfile, arms: Mapping[str, int], ready_timeout_s: int = 0) -> list[Container]:
-    """The containers of ``arms``, each at its port."""
+    """Containers of ``arms`` (the port of each arm by name). ``ready_timeout_s``: see `arm_container`."""
     return [arm_container(resolved, arm, int(port), int(ready_timeout_s)) for arm, port in arms.items()]

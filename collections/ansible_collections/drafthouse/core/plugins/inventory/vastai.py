@@ -1,4 +1,4 @@
-"""The inventory `drafthouse.core.vastai`: the instances of accounts at vast.ai, as hosts."""
+"""The inventory plugin `drafthouse.core.vastai`: instances of accounts at vast.ai as hosts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ DOCUMENTATION = r"""
 name: vastai
 short_description: Instances rented from vast.ai as hosts
 description:
-  - Asks vast.ai's REST API for the instances of one or several accounts, and makes a host of each that is chosen.
-  - Without a key or an answer it says so in one line and has no hosts; other sources of the inventory work on.
-  - What is read is kept for a minute, and is read anew as soon as something is rented or ended from here.
-  - What bills and is not in the ledger of C(make rent), or is in it and not in the list, is said in a line each.
+  - Reads the instances of one or several accounts from vast.ai's REST API, and makes a host of each that is chosen.
+  - Without a key or an answer it prints a line and has no hosts; other sources of the inventory still work.
+  - Answers are cached for a minute, and read again as soon as something is rented or ended from here.
+  - A warning names each instance that is billed but not in the ledger of C(make rent), or in it but not in the list.
 extends_documentation_fragment:
   - constructed
 options:
@@ -25,9 +25,9 @@ options:
       - name: VAST_URL
   accounts:
     description:
-      - The accounts to ask. Each is a C(name), which becomes C(vast_account), and C(key_env), the variable of the
-        environment that holds its key. Keys never stand in this file.
-      - By default one, whose key is C(VAST_API_KEY), or lies where vast.ai's own command line puts it
+      - The accounts to read. Each has a C(name), which becomes C(vast_account), and C(key_env), the name of the
+        environment variable with its key. Keys are never in this file.
+      - By default one, whose key is C(VAST_API_KEY), or is where vast.ai's own command line puts it
         (C(~/.config/vastai/vast_api_key), C(~/.vast_api_key)).
     type: list
     elements: dict
@@ -38,27 +38,27 @@ options:
     elements: str
     default: ['*']
   statuses:
-    description: Only instances that do one of these.
+    description: Only instances with one of these statuses.
     type: list
     elements: str
     default: [running]
   rented_here:
     description:
-      - Only instances that this ledger of C(make rent) knows. An account's other machines then never become hosts,
-        and no playbook reaches them.
+      - Only instances in the ledger of C(make rent). Other machines of the account then never become hosts, so no
+        playbook reaches them.
     type: bool
     default: false
   api_ports:
-    description: The ports inside that the API may have; the first that is mapped becomes C(drafthouse_api_port).
+    description: Ports inside the box for the API; the first that is mapped becomes C(drafthouse_api_port).
     type: list
     elements: int
     default: [8443, 443, 8000]
   timeout:
-    description: Seconds without an answer after which a try is given up; there are two.
+    description: Seconds without an answer after which an attempt is given up; there are two.
     type: int
     default: 15
   cache:
-    description: Whether what was read is kept.
+    description: Whether answers are cached.
     type: bool
     default: true
     env:
@@ -67,7 +67,7 @@ options:
       - section: inventory
         key: cache
   cache_plugin:
-    description: What keeps it.
+    description: The cache plugin.
     type: str
     default: jsonfile
     env:
@@ -76,7 +76,7 @@ options:
       - section: inventory
         key: cache_plugin
   cache_timeout:
-    description: For how many seconds.
+    description: Seconds for which answers are cached.
     type: int
     default: 60
     env:
@@ -85,7 +85,7 @@ options:
       - section: inventory
         key: cache_timeout
   cache_connection:
-    description: Where. Nothing secret is kept.
+    description: Folder of the cache, which has no secrets.
     type: str
     default: ~/.cache/drafthouse/inventory
     env:
@@ -94,7 +94,7 @@ options:
       - section: inventory
         key: cache_connection
   cache_prefix:
-    description: How its files' names begin.
+    description: Prefix of the cache's file names.
     type: str
     default: vastai_
     env:
@@ -138,21 +138,21 @@ from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.procfs import clocks
 from ..module_utils.core.retry import Patience
 
-# A person waits: vast.ai's trouble of a moment is tried through, and not more.
+# Few and short: a person waits for the inventory.
 _PATIENCE = Patience(tries=2, first_s=1.0, longest_s=5.0, longest_wait_s=10.0)
 
 
 class Stamp(TypedDict):
-    """What kept hosts depend on, beside their age."""
+    """What cached hosts depend on, beside their age."""
 
-    ledger: int
+    ledger: int  # modification time in ns, 0 without a ledger
     accounts: list[list[str]]
     api_ports: list[int]
     boot: str
 
 
 class Kept(TypedDict, total=False):
-    """What is kept between two runs; ``billing`` are `Problem`s as plain data."""
+    """The cache between two runs; ``billing``: `Problem`s about billed instances, as plain data."""
 
     stamp: Stamp
     hosts: list[HostVariables]
@@ -169,14 +169,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return bool(super().verify_file(path)) and path.endswith(("vastai.yml", "vastai.yaml"))
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
-        """Put the hosts into the inventory."""
+        """Add the hosts to the inventory, with a warning for each of ours that is billed and cannot be a host."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         accounts = self._accounts()
         folder, known = self._ledger()
         hosts = self._hosts(accounts, folder, known, path, cache)
-        labels, wanted = self.get_option("label"), known if self.get_option("rented_here") else None
-        picked = chosen(hosts, labels, self.get_option("statuses"), wanted)
+        labels = self.get_option("label")
+        only = known if self.get_option("rented_here") else None
+        picked = chosen(hosts, labels, self.get_option("statuses"), only)
         self.display.v(f"vast.ai: {len(hosts)} instances, {len(picked)} of them hosts")
         for host in picked:
             if "ansible_host" in host:
@@ -188,7 +189,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 self._left_out(host, "has no address for SSH yet")
 
     def _left_out(self, host: HostVariables, why: str) -> None:
-        """Say that one of ours is no host: whoever sees none may rent another one, and pay for two."""
+        """Warn about a rental that is no host: a user who does not see it may rent another, and pay for two."""
         number = host["drafthouse_instance"]
         self.display.warning(
             f"vast.ai: instance {number} {why}, so it is not a host; it bills: make destroy ARGS={number}",
@@ -196,6 +197,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         )
 
     def _accounts(self) -> list[dict[str, str]]:
+        """The accounts to read, {name, key_env} each. Raises AnsibleParserError."""
         accounts = self.get_option("accounts") or [{"name": "", "key_env": "VAST_API_KEY"}]
         for account in accounts:
             if not isinstance(account, Mapping) or set(account) != {"name", "key_env"}:
@@ -207,39 +209,38 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return [{name: str(value) for name, value in account.items()} for account in accounts]
 
     def _ledger(self) -> tuple[Path | None, Mapping[str, Rental]]:
-        """The folder of what is rented from here, None where there cannot be one, and what its ledger knows."""
+        """The folder with the ledger of rentals, None if it cannot exist, and the rentals in it by id."""
         try:
             folder = state_folder()
-            book = read(folder / FILE)
-            for problem in book.damage:
+            ledger = read(folder / FILE)
+            for problem in ledger.damage:
                 self._warn(problem)
-            return folder, book.rentals
+            return folder, ledger.rentals
         except DrafthouseError as error:
             self._say("", error)
             return None, {}
 
     def _hosts(
-        self,
-        accounts: list[dict[str, str]],
-        folder: Path | None,
-        known: Mapping[str, Rental],
-        path: str,
-        cache: bool,
+        self, accounts: list[dict[str, str]], folder: Path | None, known: Mapping[str, Rental], path: str, cache: bool
     ) -> list[HostVariables]:
-        """The variables of all instances, kept ones where they are young and nothing happened since."""
-        clients = {account["name"]: client for account in accounts if (client := self._client(account))}
+        """Variables of all instances, from the cache if it is young and nothing was rented or ended since."""
+        clients: dict[str, VastClient] = {}
+        for account in accounts:
+            client = self._client(account)
+            if client:
+                clients[account["name"]] = client
         stamp: Stamp = {
             "ledger": _changed(folder / FILE) if folder else 0,
             "accounts": [[name, client.account] for name, client in clients.items()],
             "api_ports": self.get_option("api_ports"),
-            # What is kept counts on by this machine's clock since its start.
+            # Cached leases count by the uptime of this machine.
             "boot": clocks().boot,
         }
-        keeps = self.get_option("cache")
-        kept = self._kept(path) if keeps and cache else {}
+        has_cache = self.get_option("cache")
+        kept = self._kept(path) if has_cache and cache else {}
         if kept.get("stamp") == stamp and clients:
-            for told in kept["billing"]:
-                self._warn(Problem.of(told))
+            for data in kept["billing"]:
+                self._warn(Problem.of(data))
             return kept["hosts"]
         key_env = {account["name"]: account["key_env"] for account in accounts}
         hosts: list[HostVariables] = []
@@ -258,27 +259,22 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 hosts += self._of_account(name, client, rows, folder, known, key_env[name])
         for problem in billing:
             self._warn(problem)
-        if keeps and complete:
+        if has_cache and complete:
             keep: Kept = {"stamp": stamp, "hosts": hosts, "billing": [problem.as_dict() for problem in billing]}
             self._cache[self.get_cache_key(path)] = keep
         return hosts
 
     def _of_account(
-        self,
-        name: str,
-        client: VastClient,
-        rows: list[Instance],
-        folder: Path | None,
-        known: Mapping[str, Rental],
-        key_env: str,
-    ) -> list[HostVariables]:
-        """The variables of an account's instances, in the order of its list."""
+        self, name: str, client: VastClient, rows: list[Instance], folder: Path | None,
+        known: Mapping[str, Rental], key_env: str,
+    ) -> list[HostVariables]:  # fmt: skip
+        """Variables of an account's instances, in the order of ``rows``."""
         known_hosts = str(folder / "known_hosts") if folder else ""
         ports = self.get_option("api_ports")
         hosts = []
         for row in rows:
             host = host_of(row, account=name, url=client.url, known_hosts=known_hosts, api_ports=ports)
-            # By the variable's name the callback asks the same account what became of a box that got lost.
+            # With it the callback `catalog` reads the state of a lost box from the same account.
             host["drafthouse_vast_key_env"] = key_env
             if lease := _lease(host, row, known, client):
                 host["drafthouse_lease"] = lease
@@ -286,12 +282,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return hosts
 
     def set_options(self, *args: Any, **options: Any) -> None:
-        """Keep nothing where the folder for it cannot be made: an inventory without a cache is one all the same."""
+        """Set the options, without a cache if its folder cannot be made: Ansible would fail."""
         super().set_options(*args, **options)
-        if not self.get_option("cache") or self.get_option("cache_plugin") not in (
-            "jsonfile",
-            "ansible.builtin.jsonfile",
-        ):
+        in_files = self.get_option("cache_plugin") in ("jsonfile", "ansible.builtin.jsonfile")
+        if not self.get_option("cache") or not in_files:
             return
         folder = Path(os.path.expandvars(self.get_option("cache_connection"))).expanduser()
         try:
@@ -301,7 +295,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self.set_option("cache", False)
 
     def _kept(self, path: str) -> Kept:
-        """What was kept, nothing where it is too old or was damaged."""
+        """The cached data; {} if it is missing, too old or damaged."""
         try:
             kept: Any = dict(self._cache[self.get_cache_key(path)])
         except (KeyError, AnsibleError, TypeError, ValueError):
@@ -309,6 +303,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return cast("Kept", kept)
 
     def _client(self, account: Mapping[str, str]) -> VastClient | None:
+        """Client for an account; None, and a warning, if it has no key."""
         try:
             key = key_of_environment(os.environ, Path.home(), account["key_env"])
             return VastClient(
@@ -320,11 +315,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             return None
 
     def _warn(self, problem: Problem) -> None:
-        """Say in one line what bills, or may, and is no host."""
+        """Print a problem about billing in one line."""
         self.display.warning(f"vast.ai: {problem.found}. Do: {problem.do}", formatted=True)
 
     def _say(self, account: str, error: DrafthouseError) -> None:
-        """Say in one line why there are no hosts of an account."""
+        """Print in one line why an account has no hosts."""
         first = error.problems[0]
         whose = f" (account {account})" if account else ""
         self.display.warning(f"vast.ai is not asked{whose}: {first.found}. Do: {first.do}", formatted=True)
@@ -341,17 +336,17 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
 
 def _lease(host: HostVariables, row: Instance, known: Mapping[str, Rental], client: VastClient) -> Lease | None:
-    """Return until when a box may live by the provider's clock; None of one that is none of ours."""
+    """Until when a box may live by the provider's clock; None if it was not rented by us."""
     deadline = host.get("drafthouse_deadline")
     if deadline is None:
         return None
-    one = known.get(id_of(host.get("vast_label")) or "")
-    ends = ends_at(row, deadline, one.facts if one else {}, one.begun if one else None)
+    rental = known.get(id_of(host.get("vast_label")) or "")
+    ends = ends_at(row, deadline, rental.facts if rental else {}, rental.begun if rental else None)
     return lease_of(ends or deadline, client.clock.anchor())
 
 
 def _changed(file: Path) -> int:
-    """Return when the ledger was last written to: what was rented or ended since is not in what was kept."""
+    """Modification time of the ledger in ns; 0 without one."""
     try:
         return file.stat().st_mtime_ns
     except OSError:

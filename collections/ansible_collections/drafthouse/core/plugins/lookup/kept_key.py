@@ -1,4 +1,4 @@
-"""The API key that the controller keeps for a profile's rented servers."""
+"""The lookup `kept_key`: the API key that the controller keeps for a profile's rented servers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ DOCUMENTATION = r"""
 name: kept_key
 short_description: The API key that the controller keeps for a profile's rented servers
 description:
-  - Returns the key of each profile, and makes it where none is kept. The file has mode 0600.
-  - A box that is gone takes its files along; with this key its successor answers to the same clients.
+  - Returns the key of each profile, and makes one if none is kept. The file has mode 0600.
+  - A rented box loses its files when it ends; with this key the next one serves the same clients.
 options:
   _terms: {description: Names of profiles., required: true}
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Put the key on the box
+- name: Copy the key to the box
   ansible.builtin.copy:
     content: "{{ lookup('drafthouse.core.kept_key', 'h100-llama33-draft3b') }}"
     dest: /workspace/drafthouse/secrets/api_key
@@ -37,7 +37,7 @@ class LookupModule(LookupBase):
     """`drafthouse.core.kept_key`."""
 
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
-        """A key for each profile."""
+        """Keys of the profiles ``terms``."""
         try:
             return [kept_key(str(term)) for term in terms]
         except DrafthouseError as error:

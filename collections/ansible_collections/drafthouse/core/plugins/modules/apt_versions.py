@@ -1,22 +1,22 @@
 #!/usr/bin/python
-"""Say which versions of packages apt can install, without changing anything."""
+"""List the versions of packages that apt can install, without changing anything."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: apt_versions
-short_description: Say which versions of packages apt can install
+short_description: List the versions of packages that apt can install
 description:
-  - Reads apt's index as it is. There is no builtin module for it; C(ansible.builtin.apt) fails where a package is
+  - Reads apt's index without updating it. No builtin module does that; C(ansible.builtin.apt) fails if a package is
     missing, after it may have changed others.
 attributes:
-  check_mode: {support: full, description: It changes nothing at any time.}
+  check_mode: {support: full, description: It never changes anything.}
 options:
   packages: {description: Names of packages., type: list, elements: str, required: true}
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Ask for the headers
+- name: Gather the versions of the kernel headers
   drafthouse.core.apt_versions:
     packages: [linux-headers-6.8.0-31-generic]
 """
@@ -30,7 +30,7 @@ from ..module_utils.host.apt_repository import versions
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"packages": {"type": "list", "elements": "str", "required": True}},
         supports_check_mode=True,

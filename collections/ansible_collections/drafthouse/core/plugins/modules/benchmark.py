@@ -26,7 +26,7 @@ EXAMPLES = r"""
     step: "{{ drafthouse_profile.experiment.steps[0] }}"
 """
 RETURN = r"""
-files: {description: What was written., returned: always, type: list}
+files: {description: Paths of the files written., returned: always, type: list}
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ from ..module_utils.experiment.loop import measure_one_step
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "resolved": {"type": "dict", "required": True},

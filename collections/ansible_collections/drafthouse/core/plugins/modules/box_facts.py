@@ -1,35 +1,34 @@
 #!/usr/bin/python
-"""Read what a box is, without changing it."""
+"""Read the facts of a box, without changing it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: box_facts
-short_description: Read what a box is, without changing it
+short_description: Read the facts of a box, without changing it
 description:
-  - Returns GPUs, memory, disk, Python and who holds the ports, as plain data.
+  - Returns GPUs, memory, disk, Python, the holders of ports and more, as plain data.
 attributes:
-  check_mode: {support: full, description: It changes nothing at any time.}
+  check_mode: {support: full, description: It never changes anything.}
 options:
-  paths: {description: Folders whose file systems are asked for free space., type: list, elements: str, required: true}
-  present: {description: Paths of which is told whether they are there., type: list, elements: str, default: []}
+  paths: {description: Folders whose free disk space is read., type: list, elements: str, required: true}
+  present: {description: Paths whose existence is checked., type: list, elements: str, default: []}
   gpus:
-    description: >-
-      Indices or UUIDs of the GPUs that are meant; none means those of CUDA_VISIBLE_DEVICES, or else all.
+    description: Indices or UUIDs of the chosen GPUs; empty means those of CUDA_VISIBLE_DEVICES, or else all.
     type: list
     elements: str
     default: []
-  files: {description: Small files of which mode and hash are told., type: list, elements: str, default: []}
-  environments: {description: Environments of which the stamp is told., type: list, elements: str, default: []}
+  files: {description: Small files whose mode and hash are read., type: list, elements: str, default: []}
+  environments: {description: Python environments whose stamp is read., type: list, elements: str, default: []}
   hub:
-    description: Weights of the hub (path, repo, commit) of which is told how much its client's cache gives by a link.
+    description: Weights of the hub (path, repo, commit), for the bytes that links into its client's cache can provide.
     type: list
     elements: dict
     default: []
-  ports: {description: TCP ports of which is told who listens., type: list, elements: int, required: true}
+  ports: {description: TCP ports whose listeners are read., type: list, elements: int, required: true}
   supervisor_pidfile: {description: File with the pid of our supervisor., type: path, required: true}
   private_subnet: {description: The network in which the hosts of one model reach each other., type: str}
-  home: {description: Our folder on the box; of it is told what should serve., type: path}
+  home: {description: "Our folder on the box, for what should serve and our programs.", type: path}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -62,7 +61,7 @@ from ..module_utils.weights.hub_habits import client_cache
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "paths": {"type": "list", "elements": "str", "required": True},
@@ -84,11 +83,16 @@ def main() -> None:
     box = read_box(given["paths"], given["ports"], given["supervisor_pidfile"], redact, given["gpus"])
     box["present"] = [path for path in given["present"] if Path(path).exists()]
     cache = client_cache()
-    sizes = {one["path"]: cache.linked_bytes(one["repo"], one["commit"], Path(one["path"])) for one in given["hub"]}
-    box["cached"] = {path: size for path, size in sizes.items() if size}
-    box["environments"] = {
-        path: stamp for path in given["environments"] if (stamp := read_stamp(Path(path))) and has_python(Path(path))
-    }
+    box["cached"] = {}
+    for item in given["hub"]:
+        size = cache.linked_bytes(item["repo"], item["commit"], Path(item["path"]))
+        if size:
+            box["cached"][item["path"]] = size
+    box["environments"] = {}
+    for path in given["environments"]:
+        stamp = read_stamp(Path(path))
+        if stamp and has_python(Path(path)):
+            box["environments"][path] = stamp
     box["programs"] = programs(Path(home)) if home else []
     box["digests"] = digests(given["files"])
     box["served"] = _served(home)
@@ -98,19 +102,19 @@ def main() -> None:
 
 
 def _served(home: str | None) -> ServedNow | None:
-    """What should serve, None where nothing should.
+    """The server that should serve; None if none should.
 
-    ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash. ``keys``: of
-    the results of what served, the newest first.
+    ``drift``: why it does not serve as it should, "" if it does. ``identity``: hash of the files of its profile.
+    ``keys``: of the results of the recorded releases, newest first.
     """
-    now = current_server(home) if home else None
-    if not now or not home:
+    server = current_server(home) if home else None
+    if not server or not home:
         return None
     try:
-        known = str(read_release(home, str(now["release"])).resolved.get("identity") or "")
+        identity = str(read_release(home, str(server["release"])).resolved.get("identity") or "")
     except DrafthouseError:
-        known = ""  # `drift` says what is wrong with it
-    return {**now, "drift": drift(home), "identity": known, "keys": result_keys(home)}
+        identity = ""  # `drift` reports what is wrong with the release
+    return {**server, "drift": drift(home), "identity": identity, "keys": result_keys(home)}
 
 
 if __name__ == "__main__":

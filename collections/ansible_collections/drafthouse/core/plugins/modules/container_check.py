@@ -1,14 +1,14 @@
 #!/usr/bin/python
-"""Run a container, and see that it sees the GPU where there is one."""
+"""Verify that the container engine runs a container, and that the container sees the GPU."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: container_check
-short_description: Prove that the engine runs a container, and that it sees the GPU
+short_description: Verify that the engine runs a container, and that the container sees the GPU
 description:
-  - Makes a small image of the box's own shell and C library, so that no registry is asked, runs it, and
-    removes both again. With I(gpu) the container runs C(nvidia-smi -L), which NVIDIA's toolkit brings in.
+  - Builds a small image from the box's own shell and C library, which needs no registry, runs it, and removes
+    container and image. With I(gpu) the container runs C(nvidia-smi -L), which NVIDIA's toolkit adds to it.
 attributes:
   check_mode: {support: partial, description: Runs nothing.}
   idempotent: {support: full, description: Leaves nothing behind.}
@@ -18,7 +18,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Prove that a container sees the GPU
+- name: Verify that a container sees the GPU
   drafthouse.core.container_check:
     gpu: true
 """
@@ -36,12 +36,9 @@ from ..module_utils.host.docker.gpu_check import prove
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
-        argument_spec={
-            "gpu": {"type": "bool", "default": False},
-            "timeout_s": {"type": "int", "default": 60},
-        },
+        argument_spec={"gpu": {"type": "bool", "default": False}, "timeout_s": {"type": "int", "default": 60}},
         supports_check_mode=True,
     )
     if module.check_mode:

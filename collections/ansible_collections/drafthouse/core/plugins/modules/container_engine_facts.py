@@ -1,13 +1,11 @@
 #!/usr/bin/python
-"""Look which container engine a box has, and decide what to install."""
+"""Find out which container engine a box has, and decide what to install."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 DOCUMENTATION = r"""
 module: container_engine_facts
-short_description: Which container engine a box has, and what follows from it
+short_description: Find out which container engine a box has, and decide what to install
 description:
   - Reads only. Returns what to install, or fails with every reason against it before anything is touched.
   - An engine that works is left alone. Podman in Docker's name, Docker from a snap and a rootless engine on
@@ -32,13 +30,13 @@ options:
   settings: {description: Settings that the file shall have., type: dict, default: {}}
   data_root: {description: Folder for the engine's data. Empty leaves it., type: str, default: ""}
   remove:
-    description: Look what would be taken away instead; fails where containers run that are not ours.
+    description: Return the packages to remove instead; fails if containers run that are not ours.
     type: bool
     default: false
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Look which engine there is
+- name: Gather the container engine's state
   drafthouse.core.container_engine_facts:
     source: distribution
   register: __container_engine
@@ -46,7 +44,7 @@ EXAMPLES = r"""
 RETURN = r"""
 engine: {description: What happens to the engine., returned: success, type: str, sample: left alone}
 install: {description: Packages to install., returned: success, type: list, elements: str}
-repository: {description: Whether Docker's repository is to be made known., returned: success, type: bool}
+repository: {description: Whether Docker's repository is to be added., returned: success, type: bool}
 nvidia: {description: Whether the NVIDIA container toolkit is wanted., returned: success, type: bool}
 nvidia_install: {description: Whether it is to be installed., returned: success, type: bool}
 gpu_visible: {description: Whether nvidia-smi shows a GPU., returned: success, type: bool}
@@ -56,9 +54,11 @@ unfinished: {description: Whether dpkg was interrupted., returned: success, type
 distribution: {description: Folder of Docker's repository for this box., returned: success, type: str}
 codename: {description: Code name of the release., returned: success, type: str}
 architecture: {description: Debian's name of the processor., returned: success, type: str}
-why: {description: What was found, as lines for a person., returned: success, type: list, elements: str}
+why: {description: "What was found, as lines for a person.", returned: success, type: list, elements: str}
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
+
+from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -69,7 +69,7 @@ from ..module_utils.host.docker.daemon_plan import Wishes, make_plan
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "source": {"type": "str", "choices": ["docker", "distribution"], "default": "docker"},
@@ -83,15 +83,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    seen = container_engine.read_machine(given["users"])
+    machine = container_engine.read_machine(given["users"])
     if given["remove"]:
         with failing(module):
-            leaving = container_engine.leaving(seen, container_engine.running_containers())
+            leaving = container_engine.leaving(machine, container_engine.running_containers())
         module.exit_json(changed=False, remove=leaving)
     problems: list[Problem] = []
     decision = container_engine.Decision("")
     try:
-        decision = container_engine.decide(seen, given["source"], given["nvidia"])
+        decision = container_engine.decide(machine, given["source"], given["nvidia"])
     except DrafthouseError as error:
         problems += error.problems
     try:
@@ -104,10 +104,10 @@ def main() -> None:
         module.fail_json(**DrafthouseError(problems).result)
     module.exit_json(
         changed=False,
-        unfinished=seen.unfinished,
-        distribution=container_engine.docker_distribution(seen),
-        codename=seen.codename,
-        architecture=seen.architecture,
+        unfinished=machine.unfinished,
+        distribution=container_engine.docker_distribution(machine),
+        codename=machine.codename,
+        architecture=machine.architecture,
         **asdict(decision),
     )
 

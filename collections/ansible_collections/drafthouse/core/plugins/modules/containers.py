@@ -1,26 +1,26 @@
 #!/usr/bin/python
-"""Hold containers of ours running."""
+"""Ensure that exactly the given containers of a label run."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: containers
-short_description: Hold exactly these containers running
+short_description: Ensure that exactly these containers run
 description:
-  - Removes the containers of a label that are not wanted or not as they are defined, and makes those that are missing.
-  - A container is compared with its definition field by field; its image has to be there already.
-  - Asks Docker over its socket, so that it needs no more than the box's own Python.
+  - Removes containers of the label that are not listed or differ from their definition, and creates missing ones.
+  - A container is compared with its definition field by field; its image must be on the box already.
+  - Talks to Docker over its socket, so it needs only the box's own Python.
 attributes:
   check_mode: {support: full, description: Tells what would be removed and started.}
 options:
   containers:
-    description: What shall run, as C(profiles/container.py) defines a container. Empty ends all.
+    description: "The containers, as profiles/container.py defines them. Empty removes all."
     type: list
     elements: dict
     required: true
   label: {description: The label that all of these containers have., type: str, required: true}
-  fresh: {description: Restart those that are as they should be., type: bool, default: false}
-  home: {description: Our folder on the box. With it no other program may hold a port to be published., type: path}
+  fresh: {description: Restart containers that are right already., type: bool, default: false}
+  home: {description: Our folder on the box. With it the task fails if another program holds a port., type: path}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "containers": {"type": "list", "elements": "dict", "required": True},
@@ -64,21 +64,26 @@ def main() -> None:
         names = [container["name"] for container in given["containers"]]
         module.exit_json(changed=bool(names), removed=[], started=names)
     with failing(module):
-        made = plan(given["containers"], given["label"], given["fresh"])
+        todo = plan(given["containers"], given["label"], given["fresh"])
         if not module.check_mode:
-            remove(made.remove)
+            remove(todo.remove)
         if given["home"]:
-            _look_for_strangers(given["containers"], given["home"])
+            _check_ports(given["containers"], given["home"])
         if not module.check_mode:
-            carry_out(made, removed=True)
-    module.exit_json(changed=made.changes, removed=made.remove, started=made.start + made.restart)
+            carry_out(todo, removed=True)
+    module.exit_json(changed=todo.changes, removed=todo.remove, started=todo.start + todo.restart)
 
 
-def _look_for_strangers(containers: Sequence[Container], home: str) -> None:
-    """Raise DrafthouseError where a program that is none of ours holds a port: Docker only says that it is in use."""
-    # On whichever addresses, each container has one port on the box.
-    ports = [port.rsplit(":", 2) for container in containers for port in container.get("ports", [])[:1]]
-    problems = [found for address, port, _ in ports if (found := foreign_listener(int(port), address, home))]
+def _check_ports(containers: Sequence[Container], home: str) -> None:
+    """Raise DrafthouseError with the programs that hold the containers' ports; Docker would not name them."""
+    problems = []
+    for container in containers:
+        # Each container has one port on the box, published at one or more addresses.
+        for published in container.get("ports", [])[:1]:
+            address, port, _ = published.rsplit(":", 2)
+            problem = foreign_listener(int(port), address, home)
+            if problem:
+                problems.append(problem)
     if problems:
         raise DrafthouseError(problems)
 

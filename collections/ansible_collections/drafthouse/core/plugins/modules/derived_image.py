@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Build an image out of a Containerfile where it is not there, or remove those that were built."""
+"""Build an image from a Containerfile unless it is there, or remove all images built so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: derived_image
 short_description: Build an image derived from the engine's own
 description:
-  - An image that is there is left alone; its name is made of the Containerfile, so that a change has another one.
+  - An existing image is left alone. Its name has a hash of the Containerfile, so a change gives another name.
   - C(absent) removes every image that was built so and that no container uses.
 attributes:
   check_mode: {support: full, description: Says whether it would build or remove.}
@@ -41,7 +41,7 @@ from ..module_utils.host.docker.images import build
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str"},
@@ -60,8 +60,9 @@ def main() -> None:
         module.exit_json(changed=bool(removed), removed=removed, kept=kept)
     tell = Progress(given["progress_file"])
     with failing(module):
-        if (there := on_box(given["name"]) is not None) or module.check_mode:
-            module.exit_json(changed=not there)
+        is_there = on_box(given["name"]) is not None
+        if is_there or module.check_mode:
+            module.exit_json(changed=not is_there)
         build(given["name"], given["containerfile"], lambda line: tell({"text": f"building the image: {line[:120]}"}))
     module.exit_json(changed=True)
 

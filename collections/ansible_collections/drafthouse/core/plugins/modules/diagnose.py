@@ -1,12 +1,10 @@
 """Documentation of the action `drafthouse.core.diagnose`, which works on the controller."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: diagnose
-short_description: What the doctor makes of the facts of a box
+short_description: Judge the facts of a box for the doctor
 description:
-  - Judges what M(drafthouse.core.doctor) gathered; asks nothing itself.
+  - Judges what M(drafthouse.core.doctor) gathered; reads nothing itself.
   - Fails where a check fails.
 options:
   resolved: {description: "The profile: the fact C(drafthouse_profile).", type: dict, required: true}

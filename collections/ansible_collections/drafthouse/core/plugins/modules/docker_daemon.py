@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Merge settings into Docker's daemon.json, and see that the engine comes back with them."""
+"""Merge settings into Docker's daemon.json, and restore the old file if the engine does not start with them."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: docker_daemon
-short_description: Docker's daemon.json merged, validated, and taken back where the engine does not start with it
+short_description: Merge settings into Docker's daemon.json, and restore it if the engine does not start with them
 description:
   - Never overwrites a key of the user's own. What contradicts I(settings) or I(data_root) is refused; log
     rotation and the cgroup driver give way.
@@ -15,8 +15,8 @@ description:
   - A record beside the file (C(daemon.json.drafthouse)) remembers which values are ours, so that they can be
     changed and taken out again, and whether a change was brought to its end, so that a killed run converges.
 attributes:
-  check_mode: {support: full, description: Merges, validates and refuses, but writes and restarts nothing.}
-  diff_mode: {support: full, description: Shows the file, without passwords in addresses.}
+  check_mode: {support: full, description: "Merges, validates and refuses, but writes and restarts nothing."}
+  diff_mode: {support: full, description: "Shows the file, without passwords in addresses."}
   idempotent: {support: full, description: A file that says all that is wished is left as it is.}
 options:
   state:
@@ -62,7 +62,7 @@ from ..module_utils.host.docker.daemon_plan import Wishes
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -93,12 +93,8 @@ def main() -> None:
             module.exit_json(changed=daemon.take_out(module.check_mode))
     with failing(module):
         done = daemon.apply(wishes, given["restart"], module.check_mode)
-    diff = {
-        "before": redacted(done.before),
-        "after": redacted(done.after),
-        "before_header": given["path"],
-        "after_header": given["path"],
-    }
+    texts = {"before": redacted(done.before), "after": redacted(done.after)}
+    diff = {**texts, "before_header": given["path"], "after_header": given["path"]}
     result = {"left": done.left, "notes": done.notes, "restarted": done.restarted, "seconds": done.seconds}
     if done.backup:
         result["backup_file"] = done.backup

@@ -9,12 +9,12 @@ short_description: Read everything that the doctor judges a box by
 description:
   - Reads GPU, driver, container engine, weights, disk, clock, firewall, ports and key, and asks engine and gateway a
     few real requests. Nothing is changed and nothing is restarted.
-  - What cannot be read is named under C(unread) with the reason; M(drafthouse.core.diagnose) makes checks of it all.
-  - No key and no answer's text is in what it returns.
+  - What cannot be read is listed under C(unread) with the reason. M(drafthouse.core.diagnose) judges the result.
+  - The result has no key and no text of an answer.
 attributes:
-  check_mode: {support: full, description: It changes nothing at any time.}
+  check_mode: {support: full, description: It never changes anything.}
 options:
-  asked: {description: What is asked for the profile; the action of the same name makes it., type: dict, required: true}
+  asked: {description: What to read for the profile; added by the action of the same name., type: dict, required: true}
   parts:
     description: What to read - gpu, runtime, weights, box, server, outside. Empty reads all.
     type: list
@@ -24,7 +24,7 @@ options:
   proc: {description: Where procfs is., type: path, default: /proc}
   timeout_s: {description: Seconds for an answer of the engine., type: int, default: 120}
   prove_container:
-    description: Also make a small image, run it with the GPU and remove both again; the one thing that is not reading.
+    description: Also run a small container with the GPU, and remove it. Everything else only reads.
     type: bool
     default: false
   firewall: {description: Whether our firewall rules are meant to be there., type: bool, default: true}
@@ -45,7 +45,7 @@ from ..module_utils.operate.doctor.collect import read
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "asked": {"type": "dict", "required": True},

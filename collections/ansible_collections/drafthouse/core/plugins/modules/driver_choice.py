@@ -1,7 +1,5 @@
 """Documentation of the action `drafthouse.core.driver_choice`, which works on the controller."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: driver_choice
 short_description: Choose what to do about a box's NVIDIA driver

@@ -1,14 +1,14 @@
 #!/usr/bin/python
-"""Wait until the engine answers, by asking it; say why when it does not."""
+"""Wait until the engine answers a request, or fail with the reason why it does not."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_ready
-short_description: Wait until the engine answers, by asking it
+short_description: Wait until the engine answers a request
 description:
-  - Asks the health address until it answers 200, then asks for the served model with the key, and at last for a few
-    tokens. A server that says it is healthy and answers nothing is not ready.
+  - Polls the health address until it answers 200, then requests the served model with the key, and last a few tokens.
+    A server that is healthy but answers nothing is not ready.
   - An engine that ends meanwhile, or is started again by the supervisor, is a failure that shows its last lines.
   - Keeps how long the start took in I(home)C(/run), for the result that is measured next.
 attributes:
@@ -57,7 +57,7 @@ from ..module_utils.serving.runtimes import runtime_of
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     text = {"type": "str", "required": True}
     path = {"type": "path", "required": True}
     module = AnsibleModule(

@@ -7,15 +7,15 @@ DOCUMENTATION = r"""
 module: firewall
 short_description: Guard ports with iptables chains of our own
 description:
-  - The ports are open to the networks named, to the box itself and to containers on the interfaces named.
-    To all others they are closed.
+  - The ports are open to the given networks, to the box itself and to containers on the given interfaces, and closed
+    to all others.
   - Filters in INPUT and, where Docker made it, in DOCKER-USER, over IPv4 and IPv6.
     Nothing but our own chains is written.
-  - New rules are on trial until they are confirmed over a new connection, which the action of the same name does.
-    Unconfirmed they are taken back by the box itself.
-  - Units put the confirmed rules back when the box, Docker or another firewall starts.
+  - New rules are on trial until the action of the same name confirms them over a new connection. Otherwise the box
+    rolls them back by itself.
+  - Units restore the confirmed rules when the box, Docker or another firewall starts.
 attributes:
-  check_mode: {support: full, description: Shows the rules, changes nothing.}
+  check_mode: {support: full, description: "Shows the rules, changes nothing."}
   diff_mode: {support: full, description: Shows the rules and the files before and after.}
 options:
   state: {description: Whether our chains are there., type: str, choices: [present, absent], default: present}
@@ -46,7 +46,7 @@ options:
   confirm_seconds: {description: Time on trial., type: int, default: 60}
   program: {description: Content of the program that puts rules in place on the box., type: str, required: true}
   units: {description: Content of the systemd units by their names., type: dict, required: true}
-  confirm: {description: Keep the rules that are on trial under this word. For the action., type: str, default: ""}
+  confirm: {description: Token of the rules on trial that are to be kept. For the action., type: str, default: ""}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -59,9 +59,9 @@ EXAMPLES = r"""
       drafthouse-firewall.service: "{{ lookup('ansible.builtin.file', 'drafthouse-firewall.service', rstrip=false) }}"
 """
 RETURN = r"""
-rules: {description: The rules by IP family (C(v4), C(v6))., returned: success, type: dict}
+rules: {description: "The rules by IP family (C(v4), C(v6)).", returned: success, type: dict}
 taken_back: {description: Whether the confirmation came too late., returned: failure, type: bool}
-on_trial: {description: The word to confirm with; empty where nothing is on trial., returned: success, type: str}
+on_trial: {description: Token to confirm the rules with; empty if none are on trial., returned: success, type: str}
 """
 
 import secrets
@@ -78,7 +78,7 @@ from ..module_utils.host.firewall.means import FirewallMeans, refusals
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -104,7 +104,7 @@ def main() -> None:
             module.exit_json(**_absent(module))
         elif module.params["confirm"]:
             box.confirm(module.params["confirm"], box.session())
-            module.exit_json(**_lasting(module), on_trial="")
+            module.exit_json(**_make_lasting(module), on_trial="")
         else:
             module.exit_json(**_present(module))
     except DrafthouseError as error:
@@ -112,13 +112,13 @@ def main() -> None:
 
 
 def _present(module: AnsibleModule) -> dict[str, Any]:
-    """Put the rules on trial where they are not in force; return the result."""
+    """Result for ``state: present``: the rules are put on trial unless they are in force."""
     given = module.params
     running = box.session()
     answers = {family: box.save_output(family) for family in box.families()}
     wished = _wished(module, running, answers)
     wanted = {family: firewall.rules(wished, family) for family in firewall.FAMILIES}
-    found = {family: firewall.ours(said.out) for family, said in answers.items()}
+    found = {family: firewall.ours(answer.out) for family, answer in answers.items()}
     result: dict[str, Any] = {"rules": {f"v{family}": lines for family, lines in wanted.items()}, "on_trial": ""}
     in_force = not box.pending() and all(
         firewall.in_place(found[family], wanted[family])
@@ -134,7 +134,7 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
     if settled or module.check_mode:
         return result
     if in_force:
-        return result | _lasting(module)
+        return result | _make_lasting(module)
     box.write(box.PROGRAM, given["program"], modes[box.PROGRAM])
     token = secrets.token_hex(8)
     box.start_trial(wanted, running, token, given["confirm_seconds"])
@@ -144,7 +144,7 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
 def _wished(
     module: AnsibleModule, running: firewall.Session | None, answers: Mapping[int, box.Output]
 ) -> firewall.Wishes:
-    """The checked wishes; raises DrafthouseError with all that is in their way."""
+    """The checked wishes. Raises DrafthouseError with all problems of the options and the box."""
     given = module.params
     facts = box.read_firewall(answers)
     if module.check_mode and facts.missing and not facts.own_nftables:
@@ -172,15 +172,15 @@ def _wished(
 
 
 def _files(given: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, int]]:
-    """Our files on the box beside the rules, by path: content and mode."""
+    """Contents and modes of our files on the box, by path."""
     files = {box.PROGRAM: str(given["program"])}
     if box.has_systemd():
         files |= {f"{box.UNITS}/{name}": str(text) for name, text in given["units"].items()}
     return files, {path: 0o755 if path == box.PROGRAM else 0o644 for path in files}
 
 
-def _lasting(module: AnsibleModule) -> dict[str, Any]:
-    """Write what puts the confirmed rules back, where it is not there."""
+def _make_lasting(module: AnsibleModule) -> dict[str, Any]:
+    """Write and enable what restores the confirmed rules at a start, as far as it differs."""
     files, modes = _files(module.params)
     for path in box.differing(files, modes):
         box.write(path, files[path], modes[path])
@@ -190,12 +190,12 @@ def _lasting(module: AnsibleModule) -> dict[str, Any]:
 
 
 def _absent(module: AnsibleModule) -> dict[str, Any]:
-    """Take away exactly ours; return the result."""
+    """Result for ``state: absent``: exactly our rules and files are removed."""
     units = list(module.params["units"])
-    # Where iptables is missing, none of its rules can be ours.
+    # Without iptables there are no families, and no rules of ours.
     found = {family: firewall.ours(box.save_output(family).out) for family in box.families()}
     left = box.leftovers(units)
-    changed = bool(left or any(one.rules or one.jumps for one in found.values()))
+    changed = bool(left or any(ours.rules or ours.jumps for ours in found.values()))
     diff = _diff(found, None, {}, []) + [{"before_header": path, "before": "there\n", "after": ""} for path in left]
     if changed and not module.check_mode:
         box.remove(module.params["program"], units)
@@ -208,11 +208,11 @@ def _diff(
     files: Mapping[str, str],
     stale: Sequence[str],
 ) -> list[dict[str, str]]:
-    """What changes, as Ansible shows it: our rules of each family, then our files."""
+    """Ansible's diff: our rules of each family, then our files. ``wanted`` is None if the rules are removed."""
     texts = []
-    for family, one in found.items():
-        after = "" if wanted is None else firewall.shown(firewall.would_be(one, wanted[family]))
-        texts.append((f"firewall rules, IPv{family}", firewall.shown(one), after))
+    for family, ours in found.items():
+        after = "" if wanted is None else firewall.shown(firewall.would_be(ours, wanted[family]))
+        texts.append((f"firewall rules, IPv{family}", firewall.shown(ours), after))
     texts += [(path, text_in(path), files[path]) for path in stale]
     return [
         {"before_header": name, "after_header": name, "before": before, "after": after}

@@ -1,25 +1,26 @@
 #!/usr/bin/python
-"""Wait until the gateway lets those with the key in, and nobody else."""
+"""Wait until the gateway accepts requests with the key, and no others."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gateway_ready
-short_description: Wait until the gateway lets those with the key in, and nobody else
+short_description: Wait until the gateway accepts requests with the key, and no others
 description:
-  - Asks over TLS, with the certificate checked. Without the key 401 is right, with it 200, and 404 for C(/metrics).
+  - Sends requests over TLS, and checks the certificate. The right answers are 401 without the key, 200 with it, and 404
+    for C(/metrics).
   - A gateway that has ended is a failure that shows its last lines.
-  - The action of the same name adds how the gateway is reached from outside.
+  - The action of the same name adds how to reach the gateway from outside.
 attributes:
   check_mode: {support: full, description: Nothing is asked.}
 options:
-  runtime: {description: What holds the gateway., type: str, choices: [process, docker], required: true}
+  runtime: {description: What runs the gateway., type: str, choices: [process, docker], required: true}
   home: {description: The gateway's folder on the box., type: path, required: true}
   port: {description: Its port., type: int, required: true}
   name: {description: Its DNS name; empty where the certificate was made on the box., type: str, default: ""}
   certificate: {description: That certificate. Empty trusts public authorities., type: str, default: ""}
   key_file: {description: File with the API key., type: path, required: true}
-  program: {description: What its runtime calls it., type: str, default: gateway}
+  program: {description: Its name in the runtime., type: str, default: gateway}
   front:
     description: Whether it is a fleet's front. One without a replica that takes requests is waited for.
     type: bool
@@ -52,7 +53,7 @@ from ..module_utils.serving.runtimes import runtime_of
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "runtime": {"type": "str", "choices": ["process", "docker"], "required": True},

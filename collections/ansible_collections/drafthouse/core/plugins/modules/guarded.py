@@ -1,17 +1,12 @@
 """Documentation of the action `drafthouse.core.guarded`, which works on the controller."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: guarded
 short_description: Arm the rollback guard of a run
 description:
-  - Has the box restore the last known-good server if ansible-playbook ends before its time.
-  - Does nothing where nothing served before and the box is in no fleet.
+  - The box restores the last known-good server by itself if ansible-playbook dies.
+  - Does nothing if nothing served before and the box is in no fleet.
 options:
-  resolved:
-    description: "The profile with its run and its box: C(drafthouse_profile), C(drafthouse_run) and C(box) in one."
-    type: dict
-    required: true
+  resolved: {description: "The profile, its run and its box: all three facts in one.", type: dict, required: true}
 author: Drafthouse
 """

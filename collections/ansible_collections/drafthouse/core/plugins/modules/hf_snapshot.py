@@ -1,31 +1,31 @@
 #!/usr/bin/python
-"""Put one repository of the Hugging Face hub in place, verified."""
+"""Download one repository of the Hugging Face hub, and verify every file."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hf_snapshot
-short_description: Put one repository of the Hugging Face hub in place, verified
+short_description: Download one repository of the Hugging Face hub, and verify every file
 description:
-  - Fetches what is missing of a revision and verifies every file against the hashes of that revision.
-  - What lies in the cache of the hub's own client (HF_HUB_CACHE, HF_HOME) is verified, and taken from there.
-  - A download that was killed goes on where it was. What was verified before costs a stat a file.
+  - Downloads the missing files of a revision, and verifies every file against the hashes of that revision.
+  - Files in the cache of the hub's own client (HF_HUB_CACHE, HF_HOME) are verified and used.
+  - A download that was killed is resumed. A file that was verified before costs one stat.
   - Needs huggingface_hub, so it runs with the Python of the box's own environment.
 attributes:
-  check_mode: {support: full, description: Tells what would be fetched; asks the hub, and reads no file.}
+  check_mode: {support: full, description: "Tells what would be downloaded; queries the hub, and reads no file."}
 options:
   repo: {description: Name of the repository., type: str, required: true}
   revision:
     description: >-
-      A commit (40 hex digits); or a branch or V(unresolved), which is resolved once, recorded and kept. That a branch
-      has moved since is said.
+      A commit (40 hex digits); or a branch or V(unresolved), which is resolved once, recorded and kept. A note tells if
+      the branch has moved since.
     type: str
     required: true
   dest:
     description: The folder of the files; with O(hub_cache) that of the hub's own cache.
     type: path
     required: true
-  file: {description: Only this file of the repository, in O(dest) beside others., type: str}
+  file: {description: "Only this file of the repository, in O(dest) beside others.", type: str}
   hub_cache: {description: Keep the files in the layout of the hub's own cache., type: bool, default: false}
   allow: {description: Patterns of the files that are wanted; none means all., type: list, elements: str, default: []}
   ignore: {description: Patterns of files that are not wanted., type: list, elements: str, default: []}
@@ -40,21 +40,21 @@ options:
   verify: {description: Read every byte again., type: bool, default: false}
   repin: {description: Resolve a branch or V(unresolved) anew., type: bool, default: false}
   allow_pickle:
-    description: Patterns of pickled files that may be fetched. Any others are refused, since loading them runs code.
+    description: Patterns of pickled files that are allowed. All others are refused, because loading them runs code.
     type: list
     elements: str
     default: []
   stall_s: {description: Seconds without a byte after which a connection is given up., type: float, default: 60}
-  tries: {description: Tries in a row that bring nothing before it fails., type: int, default: 6}
-  max_workers: {description: Files that are fetched at the same time., type: int, default: 8}
+  tries: {description: Attempts in a row without a new byte after which it fails., type: int, default: 6}
+  max_workers: {description: Files that are downloaded at the same time., type: int, default: 8}
   xet: {description: Use the hub's Xet store for files that lie there., type: bool, default: true}
-  margin_mb: {description: Megabytes of the disk that stay free., type: int, default: 256}
-  hash_apart: {description: Hash when all is transferred and not meanwhile (for measuring)., type: bool, default: false}
+  margin_mb: {description: MiB of the disk that stay free., type: int, default: 256}
+  hash_apart: {description: Hash after the transfer instead of during it (to measure both)., type: bool, default: false}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Fetch the target
+- name: Download the target model
   drafthouse.core.hf_snapshot:
     repo: openai/gpt-oss-120b
     revision: b5c939de8f754692c1647ca79fbf85e8c1e70f8a
@@ -62,17 +62,17 @@ EXAMPLES = r"""
     dest: /models/original/gpt-oss-120b
 """
 RETURN = r"""
-commit: {description: The commit that lies there., returned: success, type: str}
-location: {description: The folder, or the one file., returned: success, type: str}
-changed: {description: Whether something was fetched., returned: always, type: bool}
+commit: {description: The commit of the files., returned: success, type: str}
+location: {description: "The folder, or the one file.", returned: success, type: str}
+changed: {description: Whether something was downloaded., returned: always, type: bool}
 bytes: {description: Bytes of all files., returned: success, type: int}
 files: {description: Number of files., returned: success, type: int}
-bytes_fetched: {description: Bytes that came from the hub, or in check mode would., returned: success, type: int}
-bytes_skipped: {description: Bytes of files that were there and right., returned: success, type: int}
-seconds: {description: For all of it., returned: success, type: float}
-transfer_seconds: {description: In which at least one file was under way., returned: success, type: float}
-hash_seconds: {description: Of hashing; of all threads together., returned: success, type: float}
-rate: {description: Bytes a second while transferring., returned: success, type: int}
+bytes_fetched: {description: "Downloaded bytes, or in check mode those to download.", returned: success, type: int}
+bytes_skipped: {description: Bytes of files that were there and verified., returned: success, type: int}
+seconds: {description: Total time., returned: success, type: float}
+transfer_seconds: {description: Time in which at least one file was transferred., returned: success, type: float}
+hash_seconds: {description: "Time of hashing, summed over threads.", returned: success, type: float}
+rate: {description: Bytes per second while transferring., returned: success, type: int}
 notes: {description: Lines for a person., returned: success, type: list}
 """
 
@@ -90,7 +90,7 @@ from ..module_utils.weights.snapshot import Settings, Wish, place_snapshots
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "repo": {"type": "str", "required": True},
@@ -157,19 +157,15 @@ def _wish(given: dict[str, Any]) -> Wish:
 
 
 def _token(file: str | None) -> str | None:
-    """The token that a file of the box holds."""
+    """Token in a file of the box; None without a file or a token. Raises DrafthouseError if others can read it."""
     if not file:
         return None
     path = Path(file)
     with disk_trouble(path):
         if path.stat().st_mode & 0o077:
-            raise one_problem(
-                "api-key-exposed",
-                "a token that others can read",
-                "a file that only its owner can read",
-                f"chmod 600 {file}",
-                file,
-            )
+            found = "a token that others can read"
+            needed = "a file that only its owner can read"
+            raise one_problem("api-key-exposed", found, needed, f"chmod 600 {file}", file)
         return path.read_text("utf-8").strip() or None
 
 

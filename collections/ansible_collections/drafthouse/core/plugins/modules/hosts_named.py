@@ -1,7 +1,5 @@
 """Documentation of the action `drafthouse.core.hosts_named`, which works on the controller."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: hosts_named
 short_description: Verify that this Ansible can play, and that the inventory has a host

@@ -1,23 +1,23 @@
 #!/usr/bin/python
-"""Have an image of containers, the one that its tag was at the first pull."""
+"""Ensure that a container image is on the box: the same one that its tag named at the first pull."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image
-short_description: Have an image, the one that its tag was at the first pull
+short_description: Ensure that an image is on the box, the same one as at the first pull
 description:
   - Compares the image on the box, or its tag in the registry, with the digest that was pinned.
-  - The action of the same name knows what was pinned, has what is missing pulled, and writes down what was pulled.
+  - The action of the same name keeps the pins, and calls this again to pull a missing image.
   - Runs with the Python of the box's own environment, which has Docker's SDK.
 attributes:
-  check_mode: {support: full, description: Compares as well; pulls nothing.}
+  check_mode: {support: full, description: "Compares, but pulls nothing."}
 options:
   name: {description: "The image: name:tag, or with @digest.", type: str, required: true}
-  digest: {description: The digest that the tag was pinned with; an empty text at first use., type: str, default: ""}
-  id: {description: "The image's own id then, for one that was loaded from a file.", type: str, default: ""}
-  pull: {description: What to pull first; it gets the image's tag., type: str, default: ""}
-  offline: {description: Ask no registry; fail where the box lacks the image., type: bool, default: false}
+  digest: {description: The pinned digest of the tag; empty at first use., type: str, default: ""}
+  id: {description: "The pinned id, for an image that was loaded from a file.", type: str, default: ""}
+  pull: {description: Name to pull first; the image then gets the tag of I(name)., type: str, default: ""}
+  offline: {description: Query no registry; fail if the box lacks the image., type: bool, default: false}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -27,9 +27,9 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 present: {description: Whether the box has it., returned: success, type: bool}
-digest: {description: Its digest; empty where no registry knows it., returned: success, type: str}
-id: {description: Its own id., returned: success, type: str}
-pull: {description: What to pull where the box lacks it., returned: success, type: str}
+digest: {description: Its digest; empty for an image that comes from no registry., returned: success, type: str}
+id: {description: Its id., returned: success, type: str}
+pull: {description: Name to pull if the box lacks it., returned: success, type: str}
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
 
@@ -41,7 +41,7 @@ from ..module_utils.host.docker.images import pull
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},

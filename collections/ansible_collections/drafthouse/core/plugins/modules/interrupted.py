@@ -7,15 +7,15 @@ DOCUMENTATION = r"""
 module: interrupted
 short_description: End what an interrupted run has left on the box
 description:
-  - Jobs in the background live apart from the run, and are ended with all that they have started.
-  - A server that an earlier run has proven is left alone, or is brought back by the box itself.
-  - Needs nothing of ours on the box.
+  - Ends background jobs, which outlive the run, with all processes that they have started.
+  - A server that an earlier run has accepted is left alone; if it does not run, the box restores it by itself.
+  - Needs none of our programs on the box.
 attributes:
   check_mode: {support: full, description: It does nothing.}
 options:
-  home: {description: Folder of everything of ours on the box., type: path, required: true}
+  home: {description: Our folder on the box., type: path, required: true}
   servers:
-    description: Which servers are ended; C(of_run) are those that stand where nothing should serve yet.
+    description: Servers to end; C(of_run) means those that run although no server was accepted yet.
     type: str
     choices: [of_run, all, none]
     default: of_run
@@ -39,7 +39,7 @@ from ..module_utils.serving.interrupt import SERVERS, interrupt
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "home": {"type": "path", "required": True},

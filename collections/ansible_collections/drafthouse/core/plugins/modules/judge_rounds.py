@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Put the rounds that an experiment has measured together, or keep what was decided after them."""
+"""Merge the measured rounds of an experiment into results, or record the decision about another round."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ module: judge_rounds
 short_description: Judge the measured rounds and decide whether another one follows
 description:
   - Writes the result of every arm from the kept steps up to round I(last).
-  - The action of the same name fetches and judges them on the controller, and calls it again with what was decided.
-  - Another round follows while the evidence asks for it and the budget of the experiment allows it.
+  - The action of the same name judges them on the controller, and calls this again with the decision.
+  - Another round follows while the evidence requires one and the budget of the experiment allows it.
   - Runs on the box with the Python of its own environment.
 attributes:
   check_mode: {support: full, description: Nothing is written and nothing follows.}
 options:
   resolved: {description: The resolved profile., type: dict, required: true}
   last: {description: The last round that was measured., type: int, required: true}
-  decided: {description: The action's own; what it decided is kept., type: dict}
+  decided: {description: The decision to record. For the action., type: dict}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -28,7 +28,7 @@ EXAMPLES = r"""
 RETURN = r"""
 last: {description: The last round that is to be measured now., returned: always, type: int}
 steps: {description: "The steps of the next round, none at the end.", returned: always, type: list}
-decided: {description: "What was decided, as rounds.json keeps it.", returned: success, type: dict}
+decided: {description: "The decision, as in rounds.json.", returned: success, type: dict}
 costs: {description: "Seconds that each round took, as [round, seconds].", returned: without decided, type: list}
 drafthouse_interim: {description: "The interim verdict, for people.", returned: success, type: str}
 """
@@ -43,7 +43,7 @@ from ..module_utils.experiment.loop import keep_decision, put_together
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "resolved": {"type": "dict", "required": True},
@@ -52,7 +52,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    resolved, last, decided = (module.params[name] for name in ("resolved", "last", "decided"))
+    resolved = module.params["resolved"]
+    last = module.params["last"]
+    decided = module.params["decided"]
     if module.check_mode:
         module.exit_json(changed=True, last=last, steps=[])
     with failing(module), only_one(Path(resolved["site"]["home"]) / "benchmark.lock"):

@@ -1,37 +1,37 @@
 #!/usr/bin/python
-"""Hold folders and files on the box, all of them in one go."""
+"""Write a list of folders and files, in one task."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: laid_out
-short_description: Hold folders and files on the box, all of them in one go
+short_description: Write a list of folders and files
 description:
-  - A task for each folder and each file costs a round trip or two. This takes a list.
+  - One round trip for the list, in place of one or two for each folder and file with builtin modules.
 attributes:
-  check_mode: {support: full, description: Says what it would change.}
+  check_mode: {support: full, description: Tells what it would change.}
   diff_mode: {support: full, description: Shows every file that differs.}
 options:
   entries:
-    description: Folders and files, in order. A folder comes before what lies in it.
+    description: Folders and files, in order. A folder comes before its files.
     type: list
     elements: dict
     required: true
     suboptions:
-      path: {description: Where., type: path, required: true}
+      path: {description: Path on the box., type: path, required: true}
       mode: {description: Octal digits., type: str, required: true}
-      content: {description: What the file holds. Without it the entry is a folder., type: str}
+      content: {description: Content of the file. Without it the entry is a folder., type: str}
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Hold a folder and a file in it
+- name: Install a folder and a file in it
   drafthouse.core.laid_out:
     entries:
       - {path: /opt/drafthouse/serve, mode: "0755"}
       - {path: /opt/drafthouse/serve/serve.sh, mode: "0755", content: "#!/bin/bash\n"}
 """
 RETURN = r"""
-paths: {description: What was changed., returned: success, type: list, elements: str}
+paths: {description: Changed paths., returned: success, type: list, elements: str}
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
 
@@ -42,7 +42,7 @@ from ..module_utils.core.files import lay_out
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     entry = {
         "path": {"type": "path", "required": True},
         "mode": {"type": "str", "required": True},

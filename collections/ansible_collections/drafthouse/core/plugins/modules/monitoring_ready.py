@@ -1,20 +1,20 @@
 #!/usr/bin/python
-"""Wait until Prometheus reads what it is for, and its rules are evaluated."""
+"""Wait until Prometheus scrapes every target and evaluates its rules."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: monitoring_ready
-short_description: Wait until Prometheus reads what it is for, and its rules are evaluated
+short_description: Wait until Prometheus scrapes every target and evaluates its rules
 description:
-  - Asks Prometheus on the box's own loopback. A target that cannot be read is a failure that says why.
+  - Queries Prometheus over the box's loopback. Fails with the reason if a target cannot be scraped.
 attributes:
   check_mode: {support: full, description: Nothing is asked.}
 options:
   prometheus: {description: Address of Prometheus., type: str, required: true}
-  jobs: {description: The jobs that must be read., type: list, elements: str, required: true}
-  grafana: {description: Address of Grafana; empty where there is none., type: str, default: ""}
-  log: {description: How Prometheus's log is read., type: str, default: ""}
+  jobs: {description: The jobs that must be scraped., type: list, elements: str, required: true}
+  grafana: {description: Address of Grafana; empty without one., type: str, default: ""}
+  log: {description: Command that shows Prometheus's log., type: str, default: ""}
   timeout_s: {description: Seconds until this gives up., type: int, default: 60}
 author: Drafthouse
 """
@@ -36,7 +36,7 @@ from ..module_utils.core.errors import failing
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "prometheus": {"type": "str", "required": True},
@@ -51,14 +51,10 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=False, rules=0)
     with failing(module):
-        seen = wait_for_monitoring(
-            given["prometheus"],
-            given["jobs"],
-            grafana=given["grafana"],
-            log=given["log"],
-            timeout_s=given["timeout_s"],
+        state = wait_for_monitoring(
+            given["prometheus"], given["jobs"], grafana=given["grafana"], log=given["log"], timeout_s=given["timeout_s"]
         )
-    module.exit_json(changed=False, rules=seen.rules)
+    module.exit_json(changed=False, rules=state.rules)
 
 
 if __name__ == "__main__":

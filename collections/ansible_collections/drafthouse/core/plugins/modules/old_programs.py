@@ -1,18 +1,18 @@
 #!/usr/bin/python
-"""Remove the programs of earlier releases that nothing on the box refers to any more."""
+"""Remove archives of earlier versions' programs that nothing on the box uses any more."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: old_programs
-short_description: Remove the programs of earlier releases that nothing on the box refers to any more
+short_description: Remove archives of earlier versions' programs that nothing on the box uses any more
 description:
-  - An archive stays that a process runs from, or that a script of ours starts. A later run removes it.
+  - Keeps an archive from which a process runs, or which a script of ours starts. A later run removes it.
 attributes:
-  check_mode: {support: full, description: Says what it would remove.}
+  check_mode: {support: full, description: Tells what it would remove.}
 options:
   home: {description: Our folder on the box., type: path, required: true}
-  keep: {description: Name of this release's archive., type: str, required: true}
+  keep: {description: Name of this version's archive., type: str, required: true}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -22,7 +22,7 @@ EXAMPLES = r"""
     keep: drafthouse-0123456789ab.pyz
 """
 RETURN = r"""
-paths: {description: What was removed., returned: success, type: list, elements: str}
+paths: {description: Removed archives., returned: success, type: list, elements: str}
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ from ..module_utils.serving.old_programs import remove_old
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"home": {"type": "path", "required": True}, "keep": {"type": "str", "required": True}},
         supports_check_mode=True,

@@ -1,26 +1,26 @@
 #!/usr/bin/python
-"""Say which paths are there: one answer for a list."""
+"""List which of some paths exist."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: present
-short_description: Say which paths are there
+short_description: List which of some paths exist
 description:
-  - What a loop over ansible.builtin.stat says, in one round trip.
+  - As a loop over M(ansible.builtin.stat), in one round trip.
 attributes:
-  check_mode: {support: full, description: It changes nothing at any time.}
+  check_mode: {support: full, description: It never changes anything.}
 options:
   paths: {description: Files or folders., type: list, elements: path, required: true}
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Look for both
+- name: Gather which of both exist
   drafthouse.core.present:
     paths: [/var/run/docker.sock, /opt/drafthouse/venv/bin/python]
 """
 RETURN = r"""
-paths: {description: Those that are there., returned: success, type: list, elements: str}
+paths: {description: Those that exist., returned: success, type: list, elements: str}
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={"paths": {"type": "list", "elements": "path", "required": True}}, supports_check_mode=True
     )

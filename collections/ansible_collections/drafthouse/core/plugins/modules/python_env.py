@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Make a pinned Python environment, or leave it alone when it is the one that is asked for."""
+"""Make a pinned Python environment, unless it is there already."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ DOCUMENTATION = r"""
 module: python_env
 short_description: Make a pinned Python environment
 description:
-  - Makes a virtual environment from exact versions, with uv where it is there, else with venv and pip.
-  - C(ansible.builtin.pip) is not enough here. It neither knows uv nor C(--torch-backend), asks every package
-    again in each run (with a hundred packages that takes long and wants the network), and takes an
-    environment that a killed run left half-made for a whole one.
+  - Makes a virtual environment from exact versions, with uv if it is given, else with venv and pip.
+  - C(ansible.builtin.pip) is not enough. It has neither uv nor C(--torch-backend), checks every package in each run
+    (slow with a hundred packages, and it needs the network), and takes an environment that a killed run left
+    half-made for a complete one.
   - A stamp file with the hash of the recipe is written last. When it matches, nothing else is done.
 attributes:
   check_mode: {support: full, description: Returns the commands that would be run.}
@@ -19,12 +19,12 @@ attributes:
 options:
   path: {description: Folder of the environment., type: path, required: true}
   packages:
-    description: Exact versions installed with what they ask for.
+    description: Exact versions, installed with their dependencies.
     type: list
     elements: str
     default: []
   no_deps_packages:
-    description: Exact versions installed alone. A complete lock belongs here.
+    description: Exact versions, installed without dependencies. A complete lock belongs here.
     type: list
     elements: str
     default: []
@@ -45,11 +45,11 @@ options:
     options:
       name: {description: Its name., type: str, required: true}
       version: {description: Its version., type: str, required: true}
-  extra_index_url: {description: An index that is asked before the usual one., type: str}
-  prerelease: {description: Also take versions that are no release yet., type: bool, default: false}
+  extra_index_url: {description: An index that is searched before the usual one., type: str}
+  prerelease: {description: Also allow pre-releases., type: bool, default: false}
   unpinned: {description: Allow names without a version. For nightly builds., type: bool, default: false}
   source_packages:
-    description: Exact versions built here with what is in the environment already.
+    description: Exact versions that are built on the box, with the packages of the environment.
     type: list
     elements: str
     default: []
@@ -60,8 +60,8 @@ options:
     default: []
   hashes:
     description:
-      - What is known of versions that are named without hashes, by C(name==version).
-      - A step of the installation whose versions all have hashes takes nothing without one.
+      - Hashes of versions that are listed without, by C(name==version).
+      - An installation step whose versions all have hashes accepts no file without one.
     type: dict
     default: {}
   image_folders:
@@ -83,10 +83,10 @@ EXAMPLES = r"""
 RETURN = r"""
 path: {description: The environment., returned: success, type: str}
 sha256: {description: Hash of the recipe., returned: success, type: str}
-unhashed: {description: What is installed without a look at hashes., returned: success, type: list, elements: str}
-image: {description: What of the image is used instead; empty where it is not., returned: success, type: str}
+unhashed: {description: Packages installed without a check of hashes., returned: success, type: list, elements: str}
+image: {description: The image's Python that is used instead; empty if none., returned: success, type: str}
 tool: {description: "uv or pip; image where nothing was installed.", returned: success, type: str}
-commands: {description: What was run or would be., returned: success, type: list, elements: list}
+commands: {description: Commands that were run or would be., returned: success, type: list, elements: list}
 seconds: {description: Wall-clock time of making it., returned: success, type: float}
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
@@ -100,7 +100,7 @@ from ..module_utils.host.venv import ensure_env
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
@@ -113,10 +113,7 @@ def main() -> None:
             "torch_backend": {"type": "str", "choices": ["cpu", "auto"]},
             "metadata_stub": {
                 "type": "dict",
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "version": {"type": "str", "required": True},
-                },
+                "options": {"name": {"type": "str", "required": True}, "version": {"type": "str", "required": True}},
             },
             "source_packages": {"type": "list", "elements": "str", "default": []},
             "build_packages": {"type": "list", "elements": "str", "default": []},
@@ -129,16 +126,16 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted = module.params
-    recipe = EnvRecipe.of(wanted)
-    tell = Progress(wanted["progress_file"])
+    given = module.params
+    recipe = EnvRecipe.of(given)
+    tell = Progress(given["progress_file"])
     with failing(module):
         done = ensure_env(
             recipe,
-            uv=wanted["uv"] or None,
-            find_links=wanted["find_links"] or None,
-            no_index=wanted["no_index"],
-            image_folders=wanted["image_folders"],
+            uv=given["uv"] or None,
+            find_links=given["find_links"] or None,
+            no_index=given["no_index"],
+            image_folders=given["image_folders"],
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )

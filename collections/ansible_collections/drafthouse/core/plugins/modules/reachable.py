@@ -1,23 +1,23 @@
 #!/usr/bin/python
-"""Knock on ports of another machine, and say which answer."""
+"""Probe TCP ports of another machine."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: reachable
-short_description: Knock on ports of another machine
+short_description: Probe TCP ports of another machine
 description:
-  - Opens a TCP connection to each door and closes it again; nothing is sent.
-  - Runs on the machine that shall knock, with C(delegate_to).
+  - Opens a TCP connection to each door (address and port) and closes it; nothing is sent.
+  - Runs on the machine from which to probe, with C(delegate_to).
 attributes:
-  check_mode: {support: full, description: It changes nothing at any time.}
+  check_mode: {support: full, description: It never changes anything.}
 options:
   doors:
-    description: Where to knock - address, port, and anything else, which comes back.
+    description: What to probe - address, port, and other keys, which are returned as they are.
     type: list
     elements: dict
     required: true
-  timeout_s: {description: Seconds for each door; they are knocked on at the same time., type: float, default: 2}
+  timeout_s: {description: Seconds for each door; all are probed at the same time., type: float, default: 2}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -28,7 +28,7 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 doors:
-  description: The same doors with answers, and source - the address of the machine that leads there.
+  description: The same doors with answers, and source, the address from which the machine probed.
   returned: success
   type: list
 """
@@ -39,7 +39,7 @@ from ..module_utils.core.port_probe import probe_ports
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "doors": {"type": "list", "elements": "dict", "required": True},

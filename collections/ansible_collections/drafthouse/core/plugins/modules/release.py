@@ -1,26 +1,26 @@
 #!/usr/bin/python
-"""Note what serves, bring it back, go back, or note that nothing should serve."""
+"""Record what should serve, restore it, go back to an earlier release, or record that nothing should serve."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release
-short_description: Note what serves on a box, and bring it back
+short_description: Record what should serve on a box, and restore it
 description:
-  - C(accepted) notes that an arm which runs, and has answered, is what should serve; its files, and what holds it
-    running, are kept with it. Before it replaces another server it must have lived for a while, and answer then. The
-    same again changes nothing.
-  - C(put_back) makes what should serve the one server of the box, and waits until it has answered a request. One that
-    runs as it should is left alone. What an earlier run left at work on the box is ended first.
-  - C(rolled_back) does the same with an earlier release. Where that one does not answer, the present one comes back.
-  - C(ended) notes that nothing should serve.
+  - C(accepted) records that a running arm which has answered should serve, with its files and its supervisor's or
+    container's definition. Before it replaces another server it must have run for a while, and answer then. The same
+    again changes nothing.
+  - C(put_back) makes the recorded server the only one of the box, and waits until it has answered a request. If it
+    runs as it should, it is left alone. Jobs that an earlier run left on the box are ended first.
+  - C(rolled_back) does the same with an earlier release. If that one does not answer, the present one is restored.
+  - C(ended) records that nothing should serve.
   - Standard library only; any Python from 3.10 on.
 attributes:
-  check_mode: {support: full, description: Tells whether anything would be noted or started.}
+  check_mode: {support: full, description: Tells whether anything would be recorded or started.}
 options:
   home: {description: Our folder on the box., type: path, required: true}
   state:
-    description: What is to be.
+    description: What to do.
     type: str
     choices: [accepted, put_back, rolled_back, ended]
     required: true
@@ -28,19 +28,19 @@ options:
   arm: {description: The arm that serves. For accepted., type: str}
   to: {description: The release to go back to. Empty means the one before., type: str, default: ""}
   refused:
-    description: "The change that failed, noted in the history: profile, engine, version and why. For put_back."
+    description: "The change that failed, for the history: profile, engine, version and why. For put_back."
     type: dict
-  why: {description: The reason that the history is told., type: str, default: ""}
+  why: {description: "The reason, for the history.", type: str, default: ""}
   keep: {description: How many releases are kept., type: int, default: 5}
   lives_s:
-    description: Seconds that an arm must have lived before it replaces another server. For accepted.
+    description: Seconds that an arm must have run before it replaces another server. For accepted.
     type: float
     default: 30
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Go back to what served before
+- name: Go back to the release before
   drafthouse.core.release:
     home: /opt/drafthouse
     state: rolled_back
@@ -66,7 +66,7 @@ from ..module_utils.serving.restore import drift, put_back_current, roll_back
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     text = {"type": "str", "default": ""}
     module = AnsibleModule(
         argument_spec={
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """What would change."""
+    """Result in check mode: whether anything would change."""
     if given["state"] == "accepted":
         return {"changed": would_accept(home, given["resolved"], given["arm"])}
     if given["state"] == "put_back":
@@ -101,8 +101,9 @@ def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Do it; return ``changed`` and the seconds."""
-    why, tell = given["why"], Progress(given["progress_file"])
+    """Do it; the result is ``changed`` and, if a server was started, the seconds until it answered."""
+    why = given["why"]
+    tell = Progress(given["progress_file"])
     if given["state"] == "ended":
         return {"changed": record_end(home, why) is not None}
     with only_one(home / "benchmark.lock"):
@@ -111,18 +112,17 @@ def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
             return {"changed": served is not None}
         if given["state"] == "rolled_back":
             return {"changed": True, "seconds": roll_back(home, given["to"], why, tell)[1]}
-        away = drift(home)
+        fault = drift(home)
         try:
-            back = put_back_current(home, tell, why if away else "")
+            restored = put_back_current(home, tell, why if fault else "")
         finally:
-            # Whatever becomes of the last good server, this was tried and did not serve. A disk that is full keeps
-            # the line from being written, and nothing else.
+            # The history gets the refused change even if the restore fails; a full disk may prevent only that line.
             if given["refused"]:
                 with contextlib.suppress(DrafthouseError):
                     add_event(home, REFUSED, **given["refused"])
-            # It may have been given back for this one.
+            # It may have been deleted to make room.
             put_ballast(home)
-    return {"changed": bool(away), "seconds": back[1] if back else 0.0}
+    return {"changed": bool(fault), "seconds": restored[1] if restored else 0.0}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """Documentation of the action `drafthouse.core.replica`, which works on the controller."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: replica
-short_description: Compare the hosts of a replica, and render what keeps them together
+short_description: Compare the hosts of a replica, and render the files that keep them together
 description:
-  - Fails on all hosts of a replica of which one is not like the others.
+  - Fails on all hosts of a replica if one host differs.
 options:
   part:
     description: C(places) compares the boxes, C(engine) what was installed on them.

@@ -1,19 +1,19 @@
 #!/usr/bin/python
-"""Tell what must be the same on all hosts that serve one model: the engine's versions, and which weights lie there."""
+"""Read what must be the same on all hosts of a replica: versions of the engine's packages and hashes of weights."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: replica_facts
-short_description: Tell what must be the same on all hosts that serve one model
+short_description: Read what must be the same on all hosts of a replica
 description:
   - Reads the versions of an environment from its files, and the hashes of the weights from the notes beside them.
 attributes:
-  check_mode: {support: full, description: It changes nothing at any time.}
+  check_mode: {support: full, description: It never changes anything.}
 options:
   engine: {description: The engine's name in the catalogue., type: str, required: true}
   engine_home: {description: Folder of the engine's environment., type: path, required: true}
-  weights: {description: Where each of the weights lies, by its name., type: dict, required: true}
+  weights: {description: "Path of each of the weights, by its name.", type: dict, required: true}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -24,7 +24,7 @@ EXAMPLES = r"""
     weights: {qwen3-32b: /models/qwen3-32b}
 """
 RETURN = r"""
-values: {description: The version or hash of each thing that is there., type: dict, returned: success}
+values: {description: Version or hash of each package and weights that are there., type: dict, returned: success}
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ from ..module_utils.weights.integrity import manifest_hash
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "engine": {"type": "str", "required": True},
@@ -46,9 +46,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    values = versions(Path(module.params["engine_home"]), engine_of(module.params["engine"]).same_on_hosts)
-    hashes = {name: manifest_hash(Path(path)) for name, path in module.params["weights"].items()}
-    values |= {f"weights of {name}": value for name, value in hashes.items() if value}
+    given = module.params
+    values = versions(Path(given["engine_home"]), engine_of(given["engine"]).same_on_hosts)
+    for name, path in given["weights"].items():
+        digest = manifest_hash(Path(path))
+        if digest:
+            values[f"weights of {name}"] = digest
     module.exit_json(changed=False, values=values)
 
 

@@ -7,23 +7,23 @@ DOCUMENTATION = r"""
 module: replica_traffic
 short_description: Take a box of a fleet out of traffic, or put it back
 description:
-  - C(out) has the box's /ready say that it takes no more requests, and waits until its engine has no running one.
-    Nothing is stopped. Requests are counted by the engine itself; one that does not tell is given all of C(wait_s).
-  - C(in) takes that back, as far as it was the same owner's. A run first asks for one real answer, and waits until the
-    front has seen the box.
+  - C(out) makes the box's /ready refuse more requests, and waits until its engine has no running ones. Nothing is
+    stopped. The engine counts its requests; for an engine that does not, the whole C(wait_s) is waited.
+  - C(in) undoes that, if it was the same owner's. A run first sends one real request, and waits until the front has
+    noticed the box.
   - Standard library only; any Python from 3.10 on.
 attributes:
   check_mode: {support: full, description: Tells whether the box would be taken out or put back.}
 options:
   home: {description: Our folder on the box., type: path, required: true}
-  state: {description: What is to be., type: str, choices: [out, in], required: true}
+  state: {description: What to do., type: str, choices: [out, in], required: true}
   owner:
-    description: Whose word it is, a person's (C(drain)) or a run's (C(run)). Nobody takes back another's.
+    description: Who takes it out, a person (C(drain)) or a run (C(run)). Neither undoes the other's.
     type: str
     choices: [drain, run]
     default: drain
   wait_s:
-    description: Seconds that running requests have to end. After that the task fails.
+    description: Seconds in which running requests must end; otherwise the task fails.
     type: float
     default: 600
   why: {description: The reason that the fleet's status shows., type: str, default: drained by hand}
@@ -37,7 +37,7 @@ EXAMPLES = r"""
     wait_s: 120
 """
 RETURN = r"""
-running: {description: Requests that still run; null where the engine does not tell., returned: success, type: int}
+running: {description: Requests that still run; null if the engine does not count them., returned: success, type: int}
 seconds: {description: How long it took., returned: success, type: float}
 """
 
@@ -52,7 +52,7 @@ from ..module_utils.serving.out_of_traffic import out_file
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "home": {"type": "path", "required": True},
@@ -64,7 +64,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    home, owner, state = Path(given["home"]), given["owner"], given["state"]
+    home = Path(given["home"])
+    owner = given["owner"]
+    state = given["state"]
     with failing(module):
         if module.check_mode:
             order_of(home)

@@ -1,16 +1,14 @@
 """Documentation of the action `drafthouse.core.resolve`, which works on the controller."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: resolve
 short_description: Resolve the profile for a box
 description:
   - Sets the facts C(drafthouse_profile), C(drafthouse_box) and C(drafthouse_run); the first task of every play.
-  - Reads C(profile), C(engine_version), C(overrides), and what begins with C(drafthouse_).
+  - Reads C(profile), C(engine_version), C(overrides), and variables that begin with C(drafthouse_).
   - Fails with every problem of profile and inventory.
 options:
   again: {description: "Resolve again, for a box that has changed.", type: bool}
-  profile: {description: The profile in place of the variable's., type: str}
+  profile: {description: The profile's name in place of the variable., type: str}
 author: Drafthouse
 """

@@ -1,32 +1,32 @@
 #!/usr/bin/python
-"""Add a signed apt repository to a box after it has been proven."""
+"""Add an apt repository after a check that its index is signed by the expected key."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: signed_repository
-short_description: Add a signed apt repository after it has been proven
+short_description: Add an apt repository after a check of its signature
 description:
-  - Reads the repository's index into a place that is thrown away, and only where apt finds it signed by the key with
-    this fingerprint writes pins, key, and source in deb822 form, with key and fingerprint in C(Signed-By).
-  - C(ansible.builtin.deb822_repository) proves nothing and needs a package on the box, and apt itself only warns when
-    the index of a repository that it knows is suddenly signed by somebody else.
+  - Downloads the repository's index to a temporary folder. If apt finds it signed by the key with this fingerprint,
+    writes pins, key, and source in deb822 form, with key and fingerprint in C(Signed-By).
+  - C(ansible.builtin.deb822_repository) checks nothing and needs a package on the box, and apt itself only warns if the
+    index of a known repository is suddenly signed by another key.
 attributes:
-  check_mode: {support: full, description: The proof is the same; nothing is written.}
+  check_mode: {support: full, description: The check is the same; nothing is written.}
   diff_mode: {support: full, description: Shows the files.}
-  idempotent: {support: full, description: The proof is made again; what is there is left as it is.}
+  idempotent: {support: full, description: The check is made again; right files are left as they are.}
 options:
   name: {description: Name of the files., type: str, required: true}
   state: {description: "C(absent) removes the files.", type: str, choices: [present, absent], default: present}
-  url: {description: Address of the repository. Needed where it is added., type: str}
-  key_url: {description: "Address of its key; C(file:) names a file of the box. Needed as well.", type: str}
+  url: {description: Address of the repository. Required unless absent., type: str}
+  key_url: {description: "Address of its key; C(file:) names a file of the box. Required unless absent.", type: str}
   fingerprint:
-    description: Of the primary key. What another key has signed is refused, also one in the same file. Needed as well.
+    description: Of the primary key; others are refused, even in the same file. Required unless absent.
     type: str
   suite: {description: "Its suite; C(/) for a flat repository.", type: str, default: /}
   components: {description: Its components., type: list, elements: str, default: []}
   pins: {description: Packages that may come from it. Empty allows all., type: list, elements: str, default: []}
-  leave: {description: Packages that shall not., type: list, elements: str, default: []}
+  leave: {description: Packages that may not come from it., type: list, elements: str, default: []}
   packages: {description: Packages whose versions are returned., type: list, elements: str, default: []}
 author: Drafthouse
 """
@@ -58,18 +58,18 @@ _KEY_BYTES = 1_000_000
 
 
 def fetch(address: str) -> bytes:
-    """What lies at ``address``; OSError where nothing does."""
+    """The first MB of a file at ``address``. Raises OSError."""
     try:
         with open_url(address, timeout=30) as answer:
             return bytes(answer.read(_KEY_BYTES))
     except OSError:
         raise
-    except Exception as error:  # open_url has errors of its own, for what TLS and redirections do
+    except Exception as error:  # open_url has errors of its own for TLS and redirections
         raise OSError(str(error)) from error
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
@@ -94,12 +94,9 @@ def main() -> None:
     repository = Repository(**{part.name: given[part.name] for part in fields(Repository)})
     with failing(module):
         done = add(repository, fetch, given["packages"], module.check_mode)
+    files = done.files.changed
     module.exit_json(
-        changed=bool(done.files.changed),
-        files=done.files.changed,
-        named_in=done.named_in,
-        versions=done.versions,
-        diff=done.files.diff,
+        changed=bool(files), files=files, named_in=done.named_in, versions=done.versions, diff=done.files.diff
     )
 
 

@@ -1,34 +1,34 @@
 #!/usr/bin/python
-"""Hold arms running under our own supervisord: no root and no systemd needed."""
+"""Keep exactly the given arms running under our own supervisord, without root or systemd."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: supervised
-short_description: Hold arms running under our own supervisord
+short_description: Keep arms running under our own supervisord
 description:
-  - Writes one configuration, starts supervisord where it does not run, and makes the running arms those named.
+  - Writes one configuration, starts supervisord if it does not run, starts the given arms and stops others.
   - Runs with the Python of the box's own environment, which has supervisor.
   - An arm whose script changed is restarted; a second run changes nothing.
 attributes:
   check_mode: {support: full, description: Tells what would be started and stopped.}
   diff_mode: {support: full, description: Shows the configuration.}
 options:
-  home: {description: Folder of the configuration, the socket, the pid file and the logs., type: path, required: true}
+  home: {description: "Folder of the configuration, the socket, the pid file and the logs.", type: path, required: true}
   arms:
-    description: The arms that shall run, and the port of each. Empty stops all, the supervisor too.
+    description: The arms, and the port of each. Empty stops all, and the supervisor.
     type: dict
     required: true
   scripts: {description: Folder with the script of each arm as ARM/serve.sh., type: path, required: true}
-  path: {description: Folder that stands first on the PATH of the scripts; it has the engine., type: path}
-  logs: {description: Folder for what each arm prints as ARM.log., type: path, required: true}
+  path: {description: "Folder of the engine's programs, first on the PATH of the scripts.", type: path}
+  logs: {description: "Folder for the output of each arm, as ARM.log.", type: path, required: true}
   as_first_process:
     description:
-      - Also give the arms what the image's own start would have, of CUDA's variables and of PATH. A rented container
-        shows it to its first process and not to SSH sessions. No key or token is taken over.
+      - Also give the arms the CUDA variables and the PATH of the container's first process, which SSH sessions to a
+        rented container do not have. Keys and tokens are left out.
     type: bool
     default: false
-  fresh: {description: Restart the arms even where nothing changed., type: bool, default: false}
+  fresh: {description: Restart the arms even if nothing changed., type: bool, default: false}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -57,7 +57,7 @@ from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "home": {"type": "path", "required": True},
@@ -87,12 +87,8 @@ def main() -> None:
     wanted = configuration(supervisor.home, programs)
     before = supervisor.present_configuration()
     running = supervisor.running()
-    diff = {
-        "before": before,
-        "after": wanted,
-        "before_header": str(supervisor.file),
-        "after_header": str(supervisor.file),
-    }
+    file = str(supervisor.file)
+    diff = {"before": before, "after": wanted, "before_header": file, "after_header": file}
     names = [program.name for program in programs]
     if module.check_mode:
         start = [name for name in names if name not in running or before != wanted or given["fresh"]]

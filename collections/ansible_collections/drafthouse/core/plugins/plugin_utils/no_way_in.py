@@ -1,4 +1,4 @@
-"""Why a box could not be reached or its root not be had, in our words: Ansible has ssh's and sudo's."""
+"""Problems for the errors of ssh and sudo: why a box cannot be reached, or its root rights not be had."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..module_utils.core.errors import Problem
 from ..module_utils.core.plain_text import printable
 
 _BECOME = "-K asks for the password of sudo, ARGS='-b -K' does so with make; or connect as root (ansible_user)"
-#: By what ssh or sudo says. The first that fits counts.
+#: Patterns of messages of ssh and sudo, each with its problem. The first match counts.
 _REASONS = (
     (
         r"(?i)host key verification failed|host identification has changed",
@@ -40,21 +40,11 @@ _REASONS = (
     ),
     (
         r"(?i)missing \S+ password|password is required|terminal is required",
-        Problem(
-            "sudo-password",
-            "sudo asks for a password",
-            "the password of sudo",
-            _BECOME,
-        ),
+        Problem("sudo-password", "sudo asks for a password", "the password of sudo", _BECOME),
     ),
     (
         r"(?i)incorrect \S+ password|sorry, try again",
-        Problem(
-            "sudo-password",
-            "sudo did not take the password",
-            "the password of sudo",
-            _BECOME,
-        ),
+        Problem("sudo-password", "sudo did not take the password", "the password of sudo", _BECOME),
     ),
     (
         r"(?i)not in the sudoers|may not run sudo|not allowed to execute",
@@ -77,11 +67,12 @@ _REASONS = (
 )
 
 
-def no_way_in(said: str, unreachable: bool) -> Problem | None:
-    """The problem behind what Ansible ``said``; None where it is neither a way to the box nor to its root."""
-    last = printable((said.strip().splitlines() or ["no answer"])[-1].strip())[:200]
+def no_way_in(message: str, unreachable: bool) -> Problem | None:
+    """Problem for Ansible's error ``message``; None if it is neither about the connection nor about root rights."""
+    lines = message.strip().splitlines() or ["no answer"]
+    last = printable(lines[-1].strip())[:200]
     for pattern, problem in _REASONS:
-        if re.search(pattern, said):
+        if re.search(pattern, message):
             return replace(problem, found=f"{problem.found} ({last})")
     if not unreachable:
         return None

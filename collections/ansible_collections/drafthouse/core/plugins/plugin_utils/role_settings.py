@@ -1,7 +1,7 @@
-"""What an inventory sets of the roles, and the names that it had before: read once, at the beginning of every play.
+"""Settings of roles from the inventory, also under their old names, checked at the beginning of every play.
 
-Ansible checks a role's arguments each time it begins, some of them behind an hour of measuring. Here all are checked
-before anything is changed; the playbooks therefore include their roles without that (`rolespec_validate`).
+Ansible checks a role's arguments when the role begins, which may be after an hour of measuring. Here all are checked
+before anything is changed, so the playbooks include their roles with `rolespec_validate: false`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from ..module_utils.profiles.workspace import ROOT, role_settings
 from .words import TaskVars
 
 _display = Display()
-#: Words of the command line with which something is removed or restored: in an inventory they are somebody else's.
+#: Variables of the command line that remove or restore something, with their defaults. An inventory cannot set them.
 _COMMANDS: dict[str, object] = {
-    "weights": False,
-    "images": False,
-    "container_engine": False,
-    "nvidia_driver": False,
-    "release": "",
-}
+    "weights": False, "images": False, "container_engine": False, "nvidia_driver": False, "release": "",
+}  # fmt: skip
 _OLD = ("profile", "overrides", "engine_version")
 
 
 def settings_of_roles(variables: TaskVars, command_line: TaskVars, templar: Any) -> dict[str, Any]:
-    """The facts by which `drafthouse_<setting>` of an inventory reaches the role.
+    """Facts that pass `drafthouse_SETTING` of an inventory to the role's variable SETTING.
 
-    A setting without our prefix is read with a warning where its role can take it; else it is somebody else's, and the
-    role's default stands in its place. Raises DrafthouseError for every setting of ours that its role cannot take.
+    A setting without our prefix is an old name. It is used, with a warning, if the role accepts the value; if not, it
+    belongs to something else, and the role's default replaces it. Raises DrafthouseError with all settings with our
+    prefix whose value the role does not accept.
     """
     facts: dict[str, Any] = {}
     problems: list[Problem] = []
-    # The host's own: with a play's roles come their defaults, which refer to what only their tasks know.
+    # Not ``variables``, which has the defaults of the play's roles too: templates that only their tasks can fill in.
     host = variables["hostvars"][variables["inventory_hostname"]]
     roles = dict(role_settings())
     for name in command_line:
@@ -61,7 +58,7 @@ def settings_of_roles(variables: TaskVars, command_line: TaskVars, templar: Any)
 
 
 def _of_old_name(name: str, wrong: list[str], default: object) -> dict[str, Any]:
-    """The fact in place of a setting without our prefix: none where the role takes it, else the role's default."""
+    """Fact for a setting without our prefix: {} if the role accepts its value, else the role's default."""
     if not wrong:
         _warn(f"{name} is read, and has a new name: drafthouse_{name}")
         return {}
@@ -70,7 +67,7 @@ def _of_old_name(name: str, wrong: list[str], default: object) -> dict[str, Any]
 
 
 def _of_no_role(name: str, host: TaskVars, command_line: TaskVars) -> dict[str, Any]:
-    """The fact in place of a word of the command line that an inventory has; others are left as they are."""
+    """Fact for a variable that is no role's setting: the default for those of the command line, {} for others."""
     if name in command_line:
         return {}
     if name in _COMMANDS:
@@ -82,18 +79,18 @@ def _of_no_role(name: str, host: TaskVars, command_line: TaskVars) -> dict[str, 
 
 
 def _role_of(setting: str) -> str:
-    """The role that has the setting, also one that a playbook sets: the command line stands above it. '' for none."""
+    """Role of a setting, even one that a playbook sets itself, since the command line has precedence; "" for none."""
     roles = sorted(path.name for path in (ROOT / "roles").iterdir() if setting.startswith(f"{path.name}_"))
     return next((role for role in roles if setting in _options(role)), "")
 
 
 def _options(role: str) -> dict[str, Any]:
-    """The role's options, as its argument specs have them."""
+    """Options of the role, from its argument specs."""
     file = ROOT / "roles" / role / "meta" / "argument_specs.yml"
     options: dict[str, Any] = read_yaml(file, "argument specs", "restore the file")["argument_specs"]["main"]["options"]
     return options
 
 
-def _warn(words: str) -> None:
-    # Once a run, however many hosts there are: Ansible passes over a warning that it has shown.
-    _display.warning(words)
+def _warn(text: str) -> None:
+    # Shown once in a run for all hosts: Ansible leaves out repeated warnings.
+    _display.warning(text)

@@ -1,9 +1,9 @@
-"""What makes a run of Ansible cheaper, set in its own process and so in the workers that it forks. Import it once.
+"""Make a run of Ansible faster, by an import of this file in its process, whose forked workers inherit the effect.
 
-- Ansible's importer of collections compiles every file below `module_utils` in each run. Python's own keeps what it has
-  compiled (`__pycache__`), and sees by time and size when a source is another one.
-- Python looks for garbage after every 700 new objects. Ansible holds half a million for the whole run, and parses all
-  sources of a module to build it: half of that time went into looking for garbage, in every worker anew.
+- Ansible's importer of collections compiles every file below `module_utils` in each run. Python's own importer keeps
+  compiled files (`__pycache__`), and notices a changed source by its time and size.
+- Python collects garbage after every 700 new objects. Ansible holds half a million for the whole run, and parses all
+  sources of a module to build it: half of that time went into garbage collection, in every worker again.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from types import ModuleType
 
 _LIBRARY = f"{(__package__ or '').removesuffix('.plugin_utils')}.module_utils."
-#: New objects between two looks for garbage: some tens of MB at most, were all of them garbage in circles.
+#: New objects between two collections; if all were garbage in cycles, they would take some tens of MB.
 _OBJECTS = 200_000
 
 
 class _StandardImport(MetaPathFinder):
-    """Finds what is below the library's own package; all else is left to the next finder."""
+    """Finds modules of our library, with Python's standard finder; leaves all others to the next finder."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if not fullname.startswith(_LIBRARY):
             return None
-        specs = (_finder(folder).find_spec(fullname) for folder in path or ())
-        return next((spec for spec in specs if spec), None)
+        for folder in path or ():
+            if spec := _finder(folder).find_spec(fullname):
+                return spec
+        return None
 
 
 @cache
@@ -38,7 +40,7 @@ def _finder(folder: str) -> FileFinder:
     return FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
-# Right before Ansible's own: what stands before that one has its reasons.
-_own = (at for at, one in enumerate(sys.meta_path) if type(one).__module__.startswith("ansible."))
-sys.meta_path.insert(next(_own, len(sys.meta_path)), _StandardImport())
+# Directly before Ansible's finder; finders before that one keep their place.
+_ansible = (index for index, finder in enumerate(sys.meta_path) if type(finder).__module__.startswith("ansible."))
+sys.meta_path.insert(next(_ansible, len(sys.meta_path)), _StandardImport())
 gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])

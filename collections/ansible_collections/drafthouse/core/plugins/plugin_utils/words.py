@@ -1,4 +1,4 @@
-"""What passes between Ansible and our actions, and how they say what is wrong: the problems travel in the result."""
+"""Types of what Ansible passes to our actions and gets back, and the result of a task that failed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from ..module_utils.core.errors import DrafthouseError
 
-#: Variables of a host, as Ansible hands them over: names of anybody's, values of any type.
+#: Variables of a host: those of the user's inventory too, with values of any type.
 TaskVars = dict[str, Any]
-#: What a task answers to Ansible, and a module to its action: changed, failed and msg, ansible_facts, and its own.
+#: Result of a task or module: changed, failed, msg, ansible_facts, and keys of its own.
 Answer = dict[str, Any]
 #: The arguments of a module, by name.
 Arguments = dict[str, Any]
 
 
 def failure(error: DrafthouseError) -> Answer:
-    """The result of a task that found ``error``."""
+    """Result of a task that failed with ``error``; its key ``problems`` is what our callbacks print."""
     return {"failed": True, "changed": False, **error.result}
