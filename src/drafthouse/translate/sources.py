@@ -264,7 +264,7 @@ def _custom_image_command(image: str) -> list[str]:
     # Pairs, since an engine's name may be written with a hyphen or a dot in it.
     words = {*parts, *map("".join, itertools.pairwise(parts))}
     for engine in DIALECTS.values():
-        if words.isdisjoint({engine.name, *(program.replace("-", "") for program in engine.programs)}):
+        if words.isdisjoint([engine.name, *" ".join(engine.programs).replace("-", "").split()]):
             continue
         for _, command in engine.images:
             if command:
