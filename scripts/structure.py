@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 104_044,
-    "Python tokens": 540_943,
+    "product lines": 104_045,
+    "Python tokens": 540_953,
     "Python test lines": 86_900,
     "untyped mappings": 161,
     "comprehensions": 1_499,

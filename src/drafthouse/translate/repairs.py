@@ -174,6 +174,7 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
+    (r"\\\\(?=\n[ \t]*-)", r"\\", False),  # escaped for a here-document
     (r"\\`", "`", False),  # escaped for a page
     # Shell prompts, and the numbers of a list.
     (

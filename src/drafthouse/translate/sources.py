@@ -252,7 +252,7 @@ def _full_command(container: PastedCommand, inner: list[str]) -> list[str]:
                 if image_command and inner[:1] == ["--server"]:
                     return [*image_command, *inner[1:]]
                 return [*image_command, *inner]
-    if inner and inner[0].startswith("-"):
+    if inner and re.match(r"-|(?:/models?|[\w.-]+)/\S*(?<!\.sh)(?<!\.py)$", inner[0]):  # flags, or a model and flags
         return [*_custom_image_command(image), *inner]
     return inner
 
