@@ -281,7 +281,7 @@ MESSAGES = (
         "accept it on the model's page, with HF_TOKEN of that account; a fine-grained one needs public gated repos",
     ),
     Message(
-        r"401 Client Error.{0,40} for url: https://huggingface\.co/",
+        r"401 Client Error.{0,40} for url: https://huggingface\.co/|Repository Not Found for url",
         "the hub has no such repository, or not for this HF_TOKEN",
         "see the name on the hub; a private repository needs a token of an account that may read it",
     ),
