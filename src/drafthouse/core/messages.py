@@ -39,7 +39,8 @@ MESSAGES = (
         "see `nvidia-smi -q -d ECC,ROW_REMAPPER`, reset the GPU or reboot; have the card replaced if it comes again",
     ),
     Message(
-        r"\bXid \(PCI:[^)]*\): (?:8|61|62|109|119|120)\b|_kgspIsHeartbeatTimedOut|GPU is probably locked",
+        r"\bXid \(PCI:[^)]*\): (?:8|61|62|109|119|120)\b|_kgspIsHeartbeatTimedOut|GPU is probably locked"
+        r"|GSP task watchdog timeout",
         "the GPU or its GSP firmware stopped responding",
         _RESET,
     ),
@@ -51,7 +52,7 @@ MESSAGES = (
     Message(r"\bXid \(PCI:[^)]*\): 154\b", "the driver asks for a reset of the GPU", _RESET),
     Message(
         r"\bXid \(PCI:[^)]*\): (?:13|31|43|45)\b|illegal memory access was encountered"
-        r"|device-side assert triggered",
+        r"|device-side assert triggered|index out of bounds\"` failed",
         "a program on the GPU read outside its memory, or was ended",
         "see the engine's log of that moment; a known issue of the engine is the usual cause",
     ),
@@ -60,7 +61,7 @@ MESSAGES = (
         "an NVSwitch has errors",
         "see the log of nvidia-fabricmanager and `nvidia-smi nvlink -e`; reboot the box, or rent another",
     ),
-    Message(r"RmInitAdapter failed", "the driver cannot start the GPU", _FIRMWARE),
+    Message(r"RmInitAdapter failed|failed to wait for GFW_BOOT", "the driver cannot start the GPU", _FIRMWARE),
     # --- the driver ---
     Message(
         r"(?i)driver/library version mismatch",
@@ -69,7 +70,12 @@ MESSAGES = (
     ),
     Message(r"No devices were found", "the driver runs, but no GPU answers it", _FIRMWARE),
     Message(
-        r"couldn't communicate with the NVIDIA driver",
+        r"Key was rejected by service",
+        "Secure Boot refuses the driver's kernel module",
+        "enrol its key (mokutil --import) and confirm it at the next boot, or switch off Secure Boot",
+    ),
+    Message(
+        r"couldn't communicate with the NVIDIA driver|Unable to load the kernel module 'nvidia",
         "the driver's kernel module is not loaded",
         "see `dkms status` and `modprobe -v nvidia`; with Secure Boot the module needs an enrolled key",
     ),
@@ -102,6 +108,21 @@ MESSAGES = (
         "Docker Desktop and other Docker in a virtual machine have no GPU: install Docker Engine on the box itself;"
         " otherwise run `ldconfig`, and see `root` in /etc/nvidia-container-runtime/config.toml",
     ),
+    Message(
+        r"unable to find any existing device filters attached to the cgroup",
+        "the toolkit may not change the container's cgroup: Docker runs rootless or in a container",
+        "set no-cgroups = true in /etc/nvidia-container-runtime/config.toml, or run Docker as root on the box itself",
+    ),
+    Message(
+        r"mount error: file creation failed: .{1,300}: file exists",
+        "the image contains a file of the driver that the toolkit would put there",
+        "an image without the driver's libraries: it was made with a GPU mounted (docker commit)",
+    ),
+    Message(
+        r"manifest unknown|manifest for \S+ not found",
+        "the registry has no such image or tag",
+        "see the tags of the image; some begin with a v",
+    ),
     # --- CUDA, in an engine's log ---
     Message(
         r"(?i)system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|(?:error|code|cuInit: status)[ :=]*802\b",
@@ -132,7 +153,8 @@ MESSAGES = (
     ),
     Message(
         r"(?i)no kernel image is available|is not implemented for (?:Blackwell|Hopper)|\.cuh:\d+: Unsupported archi"
-        r"|a supported arch was not in the list of target arches",
+        r"|a supported arch was not in the list of target arches|requires GPUs with sm\d|only supports Ampere GPUs"
+        r"|requires SM\d+\+",
         "the engine was not built for this GPU's generation",
         "a newer engine version (make upgrade LIST=1), or a profile for this card",
     ),
@@ -188,6 +210,31 @@ MESSAGES = (
         "a newer engine version (make upgrade LIST=1), or another checkpoint",
     ),
     Message(
+        r"MetadataIncompleteBuffer",
+        "a file of the weights is incomplete or damaged",
+        "remove it, and download it again (make weights)",
+    ),
+    Message(
+        r"failed to open GGUF file",
+        "there is no such file, or the engine may not read it",
+        "see the path where the engine runs: in a container it is that of the mount",
+    ),
+    Message(
+        r"error loading model: missing tensor '",
+        "the GGUF file was made for another version of the engine",
+        "a newer engine version (make upgrade LIST=1), or a file that was converted for this one",
+    ),
+    Message(
+        r"must be divisible by (?:tensor parallel size|ep_size)|AssertionError: \d+ is not divisible by \d",
+        "this number of GPUs does not divide the model's heads or experts",
+        "a tensor_parallel_size that divides them: 1, 2, 4 or 8 for most models",
+    ),
+    Message(
+        r"\.so: undefined symbol: ",
+        "a Python package was compiled for another version of PyTorch",
+        "use the engine's container image, or install both packages anew in versions that belong together",
+    ),
+    Message(
         r"Model Runner V2 does not yet support",
         "vLLM's second model runner cannot do this",
         "set VLLM_USE_V2_MODEL_RUNNER=0, for both arms, or choose another method",
@@ -212,6 +259,16 @@ MESSAGES = (
         "this version of the engine has no such flag",
         "see the engine's --help; names of flags change between versions",
     ),
+    Message(
+        r"error: argument --[\w-]+: invalid loads value",
+        "the flag's value is no JSON",
+        "double quotes around names and texts, true and false in lower case, single quotes around it all",
+    ),
+    Message(
+        r"(?i)couldn't bind HTTP server socket|address already in use",
+        "another program holds the port",
+        "see `ss -ltnp` and end it, or choose another port",
+    ),
     # --- the hub ---
     Message(
         r"status client error \(429 Too Many Requests|429 Client Error: Too Many Requests",
@@ -219,9 +276,24 @@ MESSAGES = (
         "set HF_TOKEN, whose limit is higher, and try again in some minutes; make weights downloads before the start",
     ),
     Message(
-        r"Cannot access gated repo",
+        r"Cannot access gated repo|Access to model \S+ is restricted",
         "the hub gives this model only to accounts that accepted its licence",
         "accept it on the model's page, with HF_TOKEN of that account; a fine-grained one needs public gated repos",
+    ),
+    Message(
+        r"401 Client Error.{0,40} for url: https://huggingface\.co/|Repository Not Found for url",
+        "the hub has no such repository, or not for this HF_TOKEN",
+        "see the name on the hub; a private repository needs a token of an account that may read it",
+    ),
+    Message(
+        r"CAS service error",
+        "a download from the hub broke off",
+        "try again; if it comes again, set HF_HUB_DISABLE_XET=1, or make weights",
+    ),
+    Message(
+        r"LocalEntryNotFoundError: ",
+        "the hub was not reached, and the files are not on the disk",
+        "see the network and HF_HUB_OFFLINE; make weights downloads before the start",
     ),
 )
 

@@ -21,8 +21,8 @@ from .values import setting_words
 _FENCE = re.compile(
     r"^([ \t]*)```[ \t]*(?:ya?ml|ini|toml|[Dd]ocker(?:file)?)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL
 )
-#: The first line of a YAML file inside a paste, and the lines that continue it.
-_FIRST_YAML_LINE = re.compile(r"^(?:services|apiVersion|macros|models|version|x-[\w-]+):", re.MULTILINE)
+#: The first line of a YAML file inside a paste, maybe glued to its fence, and the lines that continue it.
+_FIRST_YAML_LINE = re.compile(r"(?:^|(?<=^```))(?:services|apiVersion|macros|models|version|x-[\w-]+):", re.MULTILINE)
 _YAML_LINES = re.compile(r"(?:(?:[ \t]+[^\n]*|[\w.-]+:(?:[ \t][^\n]*)?|-[ \t-][^\n]*|#[^\n]*|---[^\n]*|)(?:\n|\Z))*")
 _SECTION = re.compile(r"^[ \t]*\[(?P<name>[^\]\n\"',]+)\][ \t]*$", re.MULTILINE)
 _ENTRY_LINE = re.compile(r"^[ \t]*(?P<key>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)

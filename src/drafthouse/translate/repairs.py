@@ -82,6 +82,16 @@ def _not_indented(match: re.Match[str]) -> str:
     return re.sub(rf"^{match['indent']}", "", match.group(), flags=re.MULTILINE)
 
 
+def _after_diff(match: re.Match[str]) -> str:
+    """A diff of a review as the file after it: without the lines it removes; each leaves an empty line.
+
+    A flag at the start of a line is no removed line, so a flag that speculates is not lost.
+    """
+    if not re.search(r"^\+", match[0], re.MULTILINE):
+        return match[0]
+    return re.sub(r"^\+", " ", re.sub(r"^-(?!-[A-Za-z])[^\n]*", "", match[0], flags=re.MULTILINE), flags=re.MULTILINE)
+
+
 def _nix_list(match: re.Match[str]) -> str:
     """A list of a command's words in Nix as a line of shell: a unit's, a container's, or llama.cpp's module's."""
     strings = [re.sub(r"\\(.)", r"\1", text) for text in re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match["list"])]
@@ -126,6 +136,7 @@ _NIX = re.compile(
 )
 #: Repairs in their order: pattern, replacement, and whether only in a paste from a Windows shell.
 _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
+    (r"^(?P<fence>[ \t]*`{3,4})diff[ \t]*\n(?s:.{0,20000}?)^(?P=fence)", _after_diff, False),
     # Windows: quoted programs, backslashes in paths, variables of cmd, line continuations of both shells.
     (r"(?i)[\"'](?:[^\"'\n]*[\\/])?([\w.-]+\.exe)[\"']", r"\1", True),
     (r"(?<=[\w.:\"'%])\\(?=[\w.%])", "/", True),
@@ -163,6 +174,7 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
     (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
+    (r"\\\\(?=\n[ \t]*-)", r"\\", False),  # escaped for a here-document
     (r"\\`", "`", False),  # escaped for a page
     # Shell prompts, and the numbers of a list.
     (
@@ -176,6 +188,8 @@ _REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
         _not_indented,
         False,
     ),
+    # A log that shows a command in brackets, its words without quotes or commas.
+    (r"^[^\n]{0,400}?\bcommand:?[ \t]\[(?=[\w./-]+[ \t])([^\n]*)\][ \t]*$", r"\1", False),
     # Keywords before a command: systemd units, Nix, Dockerfiles, PowerShell, cmd.
     (r"^[ \t]*Exec(?:Start)?=[-@:+!]*[ \t]*", "", False),
     (r"^[ \t]*Environment=(?=[\"']?[A-Za-z_]\w*=)", "export ", False),

@@ -252,19 +252,19 @@ def _full_command(container: PastedCommand, inner: list[str]) -> list[str]:
                 if image_command and inner[:1] == ["--server"]:
                     return [*image_command, *inner[1:]]
                 return [*image_command, *inner]
-    if inner and inner[0].startswith("-"):
+    if inner and re.match(r"-|(?:/models?|[\w.-]+)/\S*(?<!\.sh)(?<!\.py)$", inner[0]):  # flags, or a model and flags
         return [*_custom_image_command(image), *inner]
     return inner
 
 
 def _custom_image_command(image: str) -> list[str]:
-    """The command of a user's own image by the engine in its name (``my-vllm:latest``); [] if it names none."""
+    """The command of a user's own image by the engine or program in its name (``my-vllm:latest``); [] for none."""
     name = image.lower().rsplit("/", 1)[-1].partition(":")[0]
     parts = re.split(r"[^a-z]+", name)
     # Pairs, since an engine's name may be written with a hyphen or a dot in it.
     words = {*parts, *map("".join, itertools.pairwise(parts))}
     for engine in DIALECTS.values():
-        if engine.name not in words:
+        if words.isdisjoint([engine.name, *" ".join(engine.programs).replace("-", "").split()]):
             continue
         for _, command in engine.images:
             if command:
