@@ -41,7 +41,7 @@ class Surroundings:
 # All that can be had at once. A home cannot be absent and read-only. No budget: on a busy machine, which this must
 # bear every day, the demo would buy further rounds.
 ODD = Surroundings(
-    place="/srv/mein Entwürfe/draft catalog",
+    place="/srv/mein Entwürfe/draft house",
     variables={"LC_ALL": "C", "LANG": "C"},
     umask="077",
     home_mode=0o555,

@@ -1,6 +1,6 @@
 """The proof that the tests' server speaks vast.ai's protocol: the `vastai` package's own command line, pointed at it.
 
-The package is installed once into an environment of its own below .cache/. The catalog itself does not use it.
+The package is installed once into an environment of its own below .cache/. Drafthouse itself does not use it.
 """
 
 from __future__ import annotations

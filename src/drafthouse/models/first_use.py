@@ -54,8 +54,11 @@ class _EntryAdder:
     """Adds entries one after the other, since a head's entry refers to its target's."""
 
     def __init__(self, catalog: Catalog, root: Path, tell: Tell, token: str | None, endpoint: str | None) -> None:
-        self._catalog, self._root, self._tell = catalog, root, tell
-        self._token, self._endpoint = token, endpoint
+        self._catalog = catalog
+        self._root = root
+        self._tell = tell
+        self._token = token
+        self._endpoint = endpoint
 
     def add_if_missing(self, word: object, head_for: object) -> None:
         """Add an entry for the model ``word`` if it has none; ``head_for``: target of a head that names none."""

@@ -189,7 +189,8 @@ def expected_there(catalog: Catalog, profile: Profile, hardware: Hardware, conte
     None if the draft leaves no room for a sequence of ``context`` tokens, with the profile's share of the memory on its
     own hardware and the engine's elsewhere.
     """
-    engine, target = catalog.engines[profile["engine"]], _model(catalog, profile["target"])
+    engine = catalog.engines[profile["engine"]]
+    target = _model(catalog, profile["target"])
     speculation = profile["speculation"]
     assert target  # the profile is valid, so its models are in the catalogue
     draft, method = _model(catalog, speculation.get("draft", "")), engine["methods"][speculation["method"]]

@@ -136,7 +136,8 @@ def _copy(shipped: str, wish: Wish, catalog: Catalog) -> NewProfile:
 
 def _problems_of_unwritten(error: DrafthouseError, name: str) -> DrafthouseError:
     """The error with "(not written)" instead of the profile's file, which does not exist."""
-    file, shown = f"profiles/{name}.yml", f"{name} (not written)"
+    file = f"profiles/{name}.yml"
+    shown = f"{name} (not written)"
     return DrafthouseError([replace(problem, where=problem.where.replace(file, shown)) for problem in error.problems])
 
 
@@ -183,7 +184,8 @@ def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str 
 
 
 def _profile(wish: Wish, catalog: Catalog, engine: EngineEntry, context: int, reason: str) -> NewProfile:
-    target, hardware = catalog.models[wish.target], catalog.hardware[wish.hardware]
+    target = catalog.models[wish.target]
+    hardware = catalog.hardware[wish.hardware]
     method = engine["methods"][str(wish.method)]
     speculation: dict[str, str | int] = {"method": str(wish.method)}
     drafted_by = str(wish.method)

@@ -93,13 +93,13 @@ _SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
             "the pilot cutter", "a yacht with nobody on deck", "the dredger", "the late ferry",
         ),
         "place": (
-            "at the north wall", "in the inner basin", "off the bar", "beside the weigh catalog", "by the old steps",
+            "at the north wall", "in the inner basin", "off the bar", "beside the weigh house", "by the old steps",
         ),
     },
     "farm": {
         "title": ("Daybook of the upper farm",),
         "thing": (
-            "the cider press", "the well", "the barn door", "the seed drill", "the goose catalog", "the long hedge",
+            "the cider press", "the well", "the barn door", "the seed drill", "the goose house", "the long hedge",
             "the threshing floor", "the sheep dip", "the lower gate", "the beehives", "the hay cart",
         ),
         "goods": (

@@ -103,7 +103,8 @@ def holders_of(text: str) -> tuple[list[Holder], str]:
     all_holders: list[Holder] = []
     rest = text
     for begin, end in [*spans, (0, len(text))]:
-        body, lines_above = rest[begin:end], text.count("\n", 0, begin)
+        body = rest[begin:end]
+        lines_above = text.count("\n", 0, begin)
         holders: list[Holder] = []
         for reader in (_holders_in_yaml, _holders_in_sections, _holders_in_dockerfile):
             holders = holders or list(reader(body, lines_above))
@@ -277,7 +278,9 @@ def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
     command = _with_macros(commands.get("command", commands.get(_WHOLE, "")), macros)
     holder = Holder(0, command, commands.get(_ENTRY, ""), "", image, environment, kubernetes=kubernetes)
     if kubernetes:  # its `command` is the entrypoint
-        holder.entrypoint, holder.command, holder.arguments = command, "", commands.get(_ARGUMENTS, "")
+        holder.entrypoint = command
+        holder.command = ""
+        holder.arguments = commands.get(_ARGUMENTS, "")
     for key, value in data.items():
         if key not in _TRANSLATED_KEYS:
             holder.settings.append((f"--{key}", _short(value)))

@@ -87,7 +87,8 @@ def _edited(value: str, operator: str, word: str) -> str:
     if operator in ("##", "%"):  # from the end: the longest head, the shortest tail
         places = places[::-1]
     for place in places:
-        head, tail = value[:place], value[place:]
+        head = value[:place]
+        tail = value[place:]
         if operator[0] == "#" and fnmatch.fnmatchcase(head, word):
             return tail
         if operator[0] == "%" and fnmatch.fnmatchcase(tail, word):
@@ -105,7 +106,8 @@ def plain_call(text: str) -> str:
 
 def command_output(words: list[str]) -> str | None:
     """The output of a command by its words alone; None if only running it would tell."""
-    name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
+    name = words[0]
+    arguments = [word for word in words[1:] if not word.startswith("-")]
     if name == "echo":
         options = [word for word in words[1:] if re.fullmatch(r"-[neE]+", word)]
         text = " ".join(words[1 + len(options) :])

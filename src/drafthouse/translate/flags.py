@@ -206,7 +206,8 @@ def apply_old(flags: list[Given], table: FlagTable, changes: list[Change]) -> li
         rule = table["old"].get(given.name)
         optional = table.get("optional", {}).get(given.name)
         if rule is not None:
-            was, became = given.spelled, ""
+            was = given.spelled
+            became = ""
             if rule["kind"] == "renamed":
                 became = _new_flag_text(rule)
                 result.append(replace(given, name=rule["became"], value=rule.get("value", given.value)))
@@ -235,6 +236,7 @@ def _new_value(given: Given, table: FlagTable, changes: list[Change]) -> Given:
     if not isinstance(given.value, str) or given.value not in new_values:
         return given
     new = new_values[given.value]
-    was, became = f"{given.spelled} {given.value}", f"{given.flag} {new['became']}"
+    was = f"{given.spelled} {given.value}"
+    became = f"{given.flag} {new['became']}"
     changes.append(Change(was, became, new["version"], "the same under another name", "renamed"))
     return replace(given, value=new["became"])

@@ -18,10 +18,13 @@ from typing import Any
 _STRINGS = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _STRINGS_AND_COMMENTS = re.compile(rf"{_STRINGS.pattern}|#[^\n]*", re.DOTALL)
 _STRINGS_AND_BRACKETS = re.compile(rf"{_STRINGS.pattern}|[(\[{{)\]}}]", re.DOTALL)
-#: A comment whose newline was lost; it ends before the next keyword argument.
+#: A comment whose newline was lost; it ends before the next keyword argument: ``# on 2 GPUs`` in
+#: ``LLM("a/b", # on 2 GPUs tensor_parallel_size=2)``.
 _LOST_NEWLINE = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
-_MOST_LINES, _MOST_PIECES = 150, 20  # lines of a statement; calls or lists in a line that is no statement
-_MOST_VALUES, _LONGEST = 5_000, 100_000  # values in a nested value; characters of a text, or items of a list
+_MOST_LINES = 150  # lines of a statement
+_MOST_PIECES = 20  # calls or lists in a line that is no statement
+_MOST_VALUES = 5_000  # values in a nested value
+_LONGEST = 100_000  # characters of a text, or items of a list
 #: The first line of a statement of several lines: an assignment, a call, a definition, a piece of JSON.
 _MAY_CONTINUE = re.compile(
     r"[ \t]*(?:[A-Za-z_][\w.]*(?:\[[^\]]*\])?[ \t]*(?:[:+]?=|:|\()"
@@ -77,7 +80,8 @@ def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.st
     while start < len(lines):
         end = _statement_end(lines, start, max(2, _MOST_LINES - 3 * never_closed))  # each failure lowers the limit
         if not end:
-            never_closed, end = never_closed + 1, start + 1
+            never_closed += 1
+            end = start + 1
         statements = _parsed(lines[start:end])
         has_hidden_call = calls.search(lines[start].lstrip(), 1) and not any(map(_has_call, statements))
         if not statements or has_hidden_call:
@@ -139,7 +143,9 @@ class _Reader(ast.NodeVisitor):
     """Adds one statement to a program."""
 
     def __init__(self, program: Program, line: int) -> None:
-        self.program, self.line, self.names = program, line, program.names
+        self.program = program
+        self.line = line  # of the text, at which the statement starts
+        self.names = program.names
 
     def visit_Assign(self, node: ast.Assign) -> None:
         value = self.value(node.value)
@@ -175,9 +181,11 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
-        name, owner = getattr(function, "id", ""), None
+        name = getattr(function, "id", "")
+        owner = None
         if isinstance(function, ast.Attribute):
-            name, owner = function.attr, function.value
+            name = function.attr
+            owner = function.value
         if isinstance(owner, ast.Name) and name in ("append", "extend", "update"):
             for argument in node.args:
                 value = self.value(argument)
@@ -211,6 +219,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(node)
 
     def _set(self, target: ast.expr, value: Any) -> None:
+        """Record an assignment to a name or attribute, to the parts of a tuple, or to a dict's key."""
         if isinstance(target, (ast.Name, ast.Attribute)):
             self.names[ast.unparse(target)] = value
             if isinstance(target, ast.Attribute) and ast.unparse(target.value) in self.program.objects:
@@ -221,7 +230,8 @@ class _Reader(ast.NodeVisitor):
             for name, part in zip(target.elts, value, strict=False):
                 self._set(name, part)
         elif isinstance(target, ast.Subscript):
-            holder, key = ast.unparse(target.value), str(plain_value(self.value(target.slice)))
+            holder = ast.unparse(target.value)
+            key = str(plain_value(self.value(target.slice)))
             if holder == "os.environ":
                 self.program.environment[key] = str(plain_value(value))
             elif isinstance(self.names.get(holder), dict):
@@ -321,6 +331,7 @@ class _Reader(ast.NodeVisitor):
         return table
 
     def _keywords(self, node: ast.Call) -> dict[str, Any]:
+        """The keyword values of a call, with those of ``**options``."""
         keywords: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.value(keyword.value)
@@ -334,7 +345,8 @@ class _Reader(ast.NodeVisitor):
 
     def _of_Call(self, node: ast.Call) -> Any:
         """The value of a call of a known function."""
-        name, arguments = ast.unparse(node.func), list(map(self.value, node.args))
+        name = ast.unparse(node.func)
+        arguments = list(map(self.value, node.args))
         if name == "dict":
             return self._keywords(node)
         if not arguments:
@@ -362,8 +374,7 @@ class _Reader(ast.NodeVisitor):
             return argument
         if name == "shlex.split":
             return shlex.split(str(argument))
-        joined = isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list)
-        if joined:
+        if isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list):
             return " ".join(map(_text_part, argument))
         return _NOT_KNOWN
 

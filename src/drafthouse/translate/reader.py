@@ -1,6 +1,7 @@
 """Read a pasted serve command: its program, container, model, flags and speculation, in the engine's current names.
 
 Every part of it ends in the current command (`rest`, `config`, `speculation`, `environment`), in `changes`, or in both.
+`Reading._read` has the order of the steps: speculation first, then the target, then the server's other flags.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ KEY_FILE = "secrets/api_key"
 _ARGUMENTS_LEFT_OUT = re.compile(
     r"\[?(?:\.{3}|\u2026)\]?|[<\[](?:args?|options?|flags?)(?:\.{3}|\u2026)?[>\]]", re.IGNORECASE
 )
-#: A variable, placeholder or removed secret inside a value.
+#: A variable, placeholder or removed secret inside a value: ``$MODEL``, ``<name>``.
 _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
 #: A word of a sentence after a program's name, which is no model: ``llama-server it)``.
 _SENTENCE_WORD = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|on|that)\W*|[^<].*[)`,;]")
 _SCRIPT_ARGUMENTS = ("$@", "${@}", "$*", "${*}")
+#: A value that is nothing but a variable: ``$SPEC``, ``$ARGS[@]``, ``${SPEC}``, ``$(cat spec.json)``.
 _VARIABLE_ALONE = re.compile(r"\$(?:\w+(?:\[[^\]]*\])?|\{[^}]*\}|\([^)]*\))")
+#: A repository's folder in the Hub's cache: ``/root/.cache/hub/models--Qwen--Qwen3-32B/snapshots``.
 _HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
 #: Names of variables and flags, and keys in JSON, that may turn on speculation.
 _MAY_SPECULATE = re.compile(
@@ -59,7 +62,10 @@ class Reading:
     def __init__(
         self, pasted: PastedCommand, catalog: Catalog, flags: OldFlags, file_of: Callable[[str], str | None]
     ) -> None:
-        self.pasted, self.catalog, self.flags, self.file_of = pasted, catalog, flags, file_of
+        self.pasted = pasted
+        self.catalog = catalog
+        self.flags = flags
+        self.file_of = file_of  # the text of a file by its name; None if it is neither here nor in the paste
         self.plug = engine_of_words(pasted)  # the engine's code; `self.engine` is its catalogue entry
         self.engine_id = self.plug.name
         self.engine: EngineEntry = catalog.engines[self.engine_id]
@@ -76,11 +82,12 @@ class Reading:
         self.unset: list[str] = []  # words that are variables or templates which the paste does not fill in
         self.unread_file = ""  # the flag and name of a configuration file that was not pasted
         self.asked: list[str] = []  # parts that may speculate and could not be read
-        self.target, self.target_flag = "", ""
-        self.config_name = ""
+        self.target = ""  # the served model: a repository or a path
+        self.target_flag = ""  # `--hf-repo` if the paste names the target by it
+        self.config_name = ""  # of the engine's YAML file, without its folder
         self.config: Settings = {}  # settings of the engine's YAML file, by dotted keys
-        self.temperature = pasted.assignments.get("sampling.temperature")
-        self.speculation: Speculation | None = None
+        self.temperature = pasted.assignments.get("sampling.temperature")  # None: the paste sets none
+        self.speculation: Speculation | None = None  # None: the pasted server does not speculate
         self._read()
 
     def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
@@ -119,7 +126,9 @@ class Reading:
         self._switch_engine(command)
         self._note_container()
         command.given = self._take_target(last_of_each(command.given, self.changes))
-        command.engine, command.config, command.target = self.engine, self.config, self.target
+        command.engine = self.engine
+        command.config = self.config
+        command.target = self.target
         self.speculation = self.plug.read_speculation(command)
         given, self.config = command.given, command.config
         for entry in given:
@@ -143,16 +152,19 @@ class Reading:
         for other in ENGINES:
             is_variant = other.like == self.plug.name and other.name in self.catalog.engines
             if is_variant and other.claims(command.taken, self.pasted.assignments):
-                self.plug, self.engine_id, self.engine = other, other.name, self.catalog.engines[other.name]
+                self.plug = other
+                self.engine_id = other.name
+                self.engine = self.catalog.engines[other.name]
                 self.version = str(self.engine["default_version"])
 
     def _guessed_method(self, draft: str) -> str:
+        """The method that the catalogue or the draft's name suggests; details at `guess_method`."""
         return guess_method(self.catalog, self.engine, draft)
 
     # --- speculation in other places than flags -------------------------------------------------------
 
     def _variables_as_flags(self) -> list[str]:
-        """Remove the variables that stand for flags of the engine; return those flags as words."""
+        """The flags that variables of the paste stand for, as words; these variables are removed from the paste."""
         words, flag_texts, unknown = flags_of_variables(self.pasted.assignments, self.plug.flag_variables, self.table)
         for name, flag_text in flag_texts.items():
             del self.pasted.assignments[name]
@@ -261,19 +273,24 @@ class Reading:
             reason = self.flags.docker.get(name.removeprefix("--"))
             why = reason or "Drafthouse's containers have no such setting"
             self.note(f"docker {name} {value}".strip(), "", why, "moved" if reason else "removed")
-        pasted_version, version = image_version(self.pasted.image), str(self.engine["default_version"])
+        pasted_version = image_version(self.pasted.image)
+        version = str(self.engine["default_version"])
         if self.pasted.image and pasted_version != version:
             why = "the catalogue's version; engine_version asks for another"
             self.note(self.pasted.image, f"{self.engine['name']} {version}", why, "moved")
 
     def _read_config_file(self, given: list[Given]) -> list[Given]:
-        """Read the YAML file that a flag names: TensorRT-LLM's settings, or vLLM's flags; return the other flags."""
+        """The flags without the one that names a YAML file, which is read: TensorRT-LLM's settings, or vLLM's flags.
+
+        vLLM's flags of the file are added to the result; TensorRT-LLM's settings become `config`.
+        """
         name = self.table.get("config")
         entry = next((entry for entry in given if entry.name == name and isinstance(entry.value, str)), None)
         if entry is None:
             return given
         inline = entry.value.lstrip().startswith("{")
-        text, typed_as = entry.value if inline else self.file_of(entry.value), f"{entry.spelled} {entry.value}"
+        text = entry.value if inline else self.file_of(entry.value)
+        typed_as = f"{entry.spelled} {entry.value}"
         if text is None:
             self._note_unread(entry, typed_as)
             return [other for other in given if other is not entry]
@@ -321,7 +338,7 @@ class Reading:
         return value
 
     def _take_target(self, given: list[Given]) -> list[Given]:
-        """Set the target from the flags; return the other flags. Raises DrafthouseError if there is no model."""
+        """The flags that name no model; the target is set from the others. Raises DrafthouseError without a model."""
         named, bare_words = self._possible_models(given)
         # A flag beats a bare word. Of flags the last one counts, of words the first: it follows the program.
         chosen = (named[-1:] or bare_words[:1] or [Given("", "", "")])[0]

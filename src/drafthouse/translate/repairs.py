@@ -48,7 +48,9 @@ def hide_match(match: re.Match[str]) -> str:
 
 def _hide_json(match: re.Match[str]) -> str:
     """Hide unquoted JSON up to its last brace, except the variables in it."""
-    text, depth, end = match["rest"], 0, 0
+    text = match["rest"]
+    depth = 0
+    end = 0
     for place, char in enumerate(text):
         depth += (char == "{") - (char == "}")
         if depth == 0:
@@ -107,7 +109,8 @@ def _nix_list(match: re.Match[str]) -> str:
 
 def _batch_set(match: re.Match[str]) -> str:
     """A `set` of cmd, alone or behind an `if`, as an assignment of a shell; its value is the rest of the line."""
-    name, value = match["quoted"] or match["plain"], match["text"] or match["rest"] or ""
+    name = match["quoted"] or match["plain"]
+    value = match["text"] or match["rest"] or ""
     escaped = value.replace('"', '\\"')
     if match["unset"]:
         return f'export {name}="${{{name}:-{escaped}}}"'

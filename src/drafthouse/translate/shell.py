@@ -18,7 +18,8 @@ from .repairs import restored
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
 _MOST_CHARACTERS = 5_000_000  # of all expanded variables together
-_DEEPEST, _MOST_TURNS = 8, 200  # levels of scripts in words of scripts; iterations of a loop
+_DEEPEST = 8  # levels of scripts in words of scripts
+_MOST_TURNS = 200  # iterations of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
     "==": fnmatch.fnmatchcase,
@@ -55,13 +56,13 @@ class _Continue(Exception):
 
 @dataclass
 class Run:
-    """A command of the script: its words, the variables set before it (`A=b program`), the exported variables."""
+    """A command of the script."""
 
-    line: int
-    words: list[str]
-    assignments: dict[str, str] = field(default_factory=dict)
-    exported: dict[str, str] = field(default_factory=dict)
-    in_backticks: bool = False
+    line: int  # of the paste
+    words: list[str]  # expanded; the first is the program
+    assignments: dict[str, str] = field(default_factory=dict)  # set for this command only: `A=b program`
+    exported: dict[str, str] = field(default_factory=dict)  # values of exported variables that no word contains
+    in_backticks: bool = False  # True: perhaps only quoted in a sentence
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Shell:
     # --- statements -----------------------------------------------------------------------------------
 
     def _walk(self, node: Node) -> bool | None:
-        """Read a node; return the result of a condition, None if it is unknown or no condition."""
+        """Result of a node that is a condition, after reading it; None if it is unknown or no condition."""
         if self._over:
             return None
         reader = _READERS.get(node.type)
@@ -180,7 +181,8 @@ class Shell:
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         if variable is None or body is None:
             return
-        name, value_before = _text(variable), self.values.get(_text(variable))
+        name = _text(variable)
+        value_before = self.values.get(name)
         distinct_runs: list[Run] = []
         values = self._words(node.children_by_field_name("value"))
         start = len(self.runs)
@@ -242,7 +244,7 @@ class Shell:
     # --- variables ------------------------------------------------------------------------------------
 
     def _assign(self, node: Node) -> str:
-        """Set a variable; return its name, "" for none."""
+        """Name of the variable that the assignment sets; "" if it sets none."""
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if target is None:
             return ""
@@ -280,7 +282,7 @@ class Shell:
                 self.exported.append(name)
 
     def _assign_quoted(self, node: Node) -> str:
-        """Set a variable by a quoted assignment (``export "A=b c"``); return its name, "" for none."""
+        """Name of the variable that a quoted assignment (``export "A=b c"``) sets; "" if it sets none."""
         match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", self._joined(node), re.DOTALL)
         if match is None:
             return ""

@@ -140,14 +140,17 @@ class _Translator:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.catalog, self.engine, self.note = reading.catalog, reading.engine, reading.note
+        self.catalog = reading.catalog
+        self.engine = reading.engine
+        self.note = reading.note
         self.speculation = reading.speculation
         self.version = reading.version
 
     def translation(self) -> Translation:
         """The translation; without speculation the profile gets one, to compare with the command as its baseline."""
         self._head_as_model()
-        reading, speculation = self.reading, self.speculation
+        reading = self.reading
+        speculation = self.speculation
         target = self._catalogue_id(reading.target, "model")
         method = speculation.method if speculation else ""
         self._drop_builtin_draft()
@@ -229,7 +232,8 @@ class _Translator:
         method = method_for_head(self.engine, head.get("head_method", ""), "head") if head else None
         if self.speculation or head is None or method is None:
             return
-        entry, speculators = self.engine["methods"][method], head.get("speculators")
+        entry = self.engine["methods"][method]
+        speculators = head.get("speculators")
         names = entry["names"]
         catalogue_target = self.catalog.models.get(head.get("head_for", ""))
         model, tokens = "", None
@@ -265,7 +269,8 @@ class _Translator:
 
     def _wishes(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> SpeculationWishes:
         """Return the profile's `speculation:`; set a chosen token count and a moved draft in the engine's words."""
-        tokens, method = speculation.tokens, speculation.method
+        tokens = speculation.tokens
+        method = speculation.method
         if tokens is None:
             tokens, why = choose_tokens(self.catalog, self.engine, method, profiles)
             self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
@@ -365,7 +370,8 @@ class _Translator:
     def _profile(
         self, hardware: str, target: str, spec: SpeculationWishes, extra: list[str], environment: dict[str, str]
     ) -> Profile:
-        reading, models = self.reading, self.catalog.models
+        reading = self.reading
+        models = self.catalog.models
         target_name = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
         draft_name = models[draft]["name"] if draft in models else draft
@@ -396,7 +402,9 @@ class _Translator:
 
     def _command(self) -> list[Flag]:
         """The current command: program and model, the flags of both arms, the configuration file, speculation."""
-        reading, launch, form = self.reading, self.engine["launch"], self.engine["speculation"]["form"]
+        reading = self.reading
+        launch = self.engine["launch"]
+        form = self.engine["speculation"]["form"]
         command: list[Flag] = [list(launch["command"])]
         model_flag = reading.target_flag or launch.get("target")
         if model_flag:

@@ -267,7 +267,7 @@ def test_a_nightly_images_tag_may_move(tmp_path: Path) -> None:
     action._task = SimpleNamespace(args={"name": image}, check_mode=False)
     asked: list[dict[str, Any]] = []
 
-    def module(**arguments: Any) -> dict[str, Any]:
+    def module(name: str, arguments: dict[str, Any], variables: object) -> dict[str, Any]:
         asked.append(arguments)
         return {"present": False, "pull": image, "digest": "sha256:" + "b" * 64, "id": "x"}
 
@@ -277,7 +277,7 @@ def test_a_nightly_images_tag_may_move(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         patch.setattr(image_action, "pins_file", lambda: file)
-        patch.setattr(action, "_asked", module, raising=False)
+        patch.setattr(action, "run_module", module, raising=False)
         found = action.run(task_vars={"drafthouse_profile": nightly})
     assert not found.get("failed")
     assert [one["digest"] for one in asked if "digest" in one] == ["", ""]

@@ -56,7 +56,7 @@ class Action(one_run.ActionModule):
         done = shell(command)
         return {"rc": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
 
-    def _begin_to_beat(self, home: str, mine: Lease) -> None:
+    def _start_heartbeats(self, home: str, mine: Lease) -> None:
         self.beats.append(mine)
 
     def took(self) -> dict[str, Any]:
