@@ -74,7 +74,7 @@ def costs(
     ``energy`` is given with and without the idle power; both include prefill. ``money`` charges the
     whole price to the output tokens (``output_alone``), or splits it by time: the wait for the
     first token (TTFT) pays for the input, the rest for the output. Figures per byte of text do not
-    depend on the server's token counts. ``why`` has the reasons for None.
+    depend on the server's token counts; the text is that of complete answers only. ``why`` has the reasons for None.
     """
     why: list[str] = []
     text_bytes = sum(len(content_of(r).encode("utf-8", "replace")) for r in whole_answers(result))

@@ -46,7 +46,7 @@ def drafting_of(result: ArmResult) -> Drafting:
     drafted: bool | None = None
     if counts or answers_with_length or gauge:
         drafted = bool(answers_with_drafts) or any(counts)
-    no_sign, see_drafts = _missing_signs(result)
+    no_sign, see_drafts = _sign_texts(result)
     return {
         "drafted": drafted,
         # Only answers with one token per step: nothing was drafted, or nothing accepted.
@@ -79,10 +79,10 @@ def _draft_tokens_of(request: Request) -> list[float]:
     return [float(draft_tokens) for draft_tokens in counts if isinstance(draft_tokens, int | float)]
 
 
-def _missing_signs(result: ArmResult) -> tuple[str, str]:
+def _sign_texts(result: ArmResult) -> tuple[str, str]:
     """Why an engine may draft without a sign of it, and which sign newer versions show; "" each without an answer.
 
-    The engine is that of the result, or else the one whose counters were read.
+    Each text is the first of the result's engine and of the engines whose counters were read.
     """
     engine_ids = [(result.get("engine") or {}).get("id")]
     for reading in result.get("counters") or []:

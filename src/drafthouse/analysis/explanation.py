@@ -167,8 +167,8 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
         and speedup.low > math.log(THRESHOLD)
         and not faster_in_sum(evidence.measured)
     ):
-        sum_text = f"all answers together, {times(math.exp(total.log_ratio))}"
-        return f"most prompts are faster, but not surely {sum_text}", "add prompts of the declared kinds"
+        sum_text = f"the seconds of all answers together ({times(math.exp(total.log_ratio))}) are not surely less"
+        return f"most prompts are faster, but {sum_text}", "add prompts of the declared kinds"
     if decision.cause == Cause.TOO_FEW_PROMPTS:
         if len(speedup.prompt_gains) < FEWEST_PROMPTS:
             return f"{prompts_text}, and {FEWEST_PROMPTS} are needed", "add prompts of the declared kinds"

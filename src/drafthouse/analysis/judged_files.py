@@ -223,7 +223,7 @@ def ratio_of_repeats(
 
     The arguments have the times of the repeats by kind. The variance of a repeat's logarithm is pooled over K kinds and
     both arms; that of the mean is this variance times the sum, over kinds and arms of n repeats, of 1 / (n K^2).
-    Without repeats there is no interval: the bounds are the ratio itself, and ``reach`` is 0.
+    If no kind was run twice in an arm there is no interval: the bounds are the ratio itself, and ``reach`` is 0.
     """
     kinds = [kind for kind in baseline if kind in speculative]
     if not kinds:
@@ -234,8 +234,8 @@ def ratio_of_repeats(
     freedom = 0
     for kind in kinds:
         means = []  # of the baseline, then of the speculative arm
-        for repeats in (baseline[kind], speculative[kind]):
-            logs = list(map(math.log, repeats))
+        for times_per_token in (baseline[kind], speculative[kind]):
+            logs = list(map(math.log, times_per_token))
             means.append(fmean(logs))
             squares += sum((log - means[-1]) ** 2 for log in logs)
             freedom += len(logs) - 1
@@ -285,8 +285,8 @@ def _step(level: float, arm: str, round_number: int, requests: Sequence[Request]
     for request in requests:
         if request["round"] == round_number and request["tpot_ms"]:
             by_prompt.setdefault(f"{request['kind']} {request['prompt_id']}", []).append(request["tpot_ms"])
-    tpots = sorted(chain.from_iterable(by_prompt.values()))
-    per_user = 1000 / tpots[len(tpots) // 2] if tpots else None
+    tpots = list(chain.from_iterable(by_prompt.values()))
+    per_user = 1000 / median(tpots) if tpots else None
     step = {"level": level, "arm": arm, "round": round_number, "kind": ALL, "status": "ok", "tpot_by_prompt": by_prompt}
     return cast("LadderStep", {**step, "completed": len(tpots), "per_user_tok_s": per_user, "num_prompts": len(tpots)})
 

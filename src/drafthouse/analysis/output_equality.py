@@ -137,8 +137,8 @@ def tokens_before(request: Request, index: int, length: int) -> tuple[int, int, 
 def compare_outputs(requests_a: Iterable[Request], requests_b: Iterable[Request]) -> EqualOutputs | None:
     """How many texts at temperature 0 are equal, and where the others first differ; None without a pair.
 
-    Positions are in characters and tokens of the first text. ``first_differences`` lists up to 20
-    differing pairs, the earliest first.
+    Positions are in characters and tokens of the first text; ``of`` is the length of the longer text. Two equal texts
+    of reasoning alone count as equal. ``first_differences`` lists up to 20 differing pairs, the earliest first.
     """
     pairs = pair_outputs(requests_a, requests_b)
     if not pairs:

@@ -168,15 +168,18 @@ def _mismatches_ids(answers: Sequence[ScoredAnswer]) -> bool:
 
 
 def _unlikely_tokens(pairs: Sequence[Pair], epsilon: float) -> list[str]:
-    """A sentence if answers at temperature 0 have tokens with a gap above ``epsilon`` (nats); else empty."""
+    """A sentence if more than `LOST_TO_CHANCE` prompts have a token with a gap above ``epsilon`` (nats); else empty.
+
+    ``pairs`` are the prompts at temperature 0, each with the answers of all rounds.
+    """
     lost = [pair for pair in pairs if _largest_gap(pair.speculative) > epsilon]
     if len(lost) <= LOST_TO_CHANCE:
         return []
     example = max(lost[0].speculative, key=lambda row: float(row["worst"]))
     return [
-        f"at temperature 0 {len(lost)} of {count(len(pairs), 'answer')} have tokens that the baseline would not have "
+        f"at temperature 0 {len(lost)} of {count(len(pairs), 'prompt')} have tokens that the baseline would not have "
         f"chosen, by more than {epsilon:.2g} nats of log-probability (first {lost[0].prompt_id}: "
-        f"{example['misses']} of {count(example['tokens'], 'token')}, the worst by {example['worst']:.1f})"
+        f"{example['misses']} of {count(example['tokens'], 'token')}, its worst by {example['worst']:.1f})"
     ]
 
 

@@ -180,7 +180,7 @@ def _check_max_tokens(requests: Sequence[Request]) -> str | None:
 
 
 def _check_bytes(requests: Sequence[Request]) -> str | None:
-    """A sentence if all answers together have more tokens than bytes of text."""
+    """A sentence if all answers together have more tokens than bytes of text and `HIDDEN_TOKENS` each."""
     answers = tokens = size = 0
     for request in requests:
         # Results of other benchmark clients may have no text.

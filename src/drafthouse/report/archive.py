@@ -209,7 +209,7 @@ def _line(folder: Path) -> KeptLine:
     except DrafthouseError as error:
         reason = error.problems[0].found.splitlines()[0]
     except (KeyError, TypeError, AttributeError):
-        reason = "no verdict in it"
+        reason = "not a report"
     return KeptLine(folder, date="", profile=folder.parent.name, host="", said=reason, speedup=None, engine="")
 
 

@@ -319,7 +319,7 @@ def _check_content(findings: Findings, name: str, text: str) -> None:
 
 
 def _keys(data: object) -> Iterator[str]:
-    """Yield all keys, at any depth, whose value is text, a list or a mapping: a number under any key is public."""
+    """Yield all keys, at any depth, whose value is text, a list or a mapping; other values are always public."""
     if isinstance(data, dict):
         for key, value in data.items():
             if isinstance(value, str | list | dict):

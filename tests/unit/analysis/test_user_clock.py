@@ -51,7 +51,10 @@ def test_a_late_first_token_that_the_answer_makes_up_for_pays_and_is_warned_abou
 def test_a_gain_that_the_wait_for_the_prompt_swallows_does_not_pay() -> None:
     verdict = judge(*clocked((4000.0, 4000.0), (10.0, 8.0), 32), make_resolved())
     assert verdict["word"] == "cannot say"
-    assert f"most prompts are faster, but not surely all answers together, 1.01{TIMES}" in verdict["said"]
+    assert (
+        f"most prompts are faster, but the seconds of all answers together (1.01{TIMES}) are not surely less"
+        in verdict["said"]
+    )
 
 
 def test_it_is_the_declared_length_that_counts() -> None:

@@ -86,11 +86,11 @@ def test_a_good_arm_passes_and_its_answers_are_asked_for_by_their_ids() -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (one_in_eight, "at temperature 0 8 of 8 answers have tokens that the baseline would not have chosen"),
-        (from_token(12), "at temperature 0 8 of 8 answers have tokens"),
-        (from_token(4), "at temperature 0 8 of 8 answers have tokens"),
+        (one_in_eight, "at temperature 0 8 of 8 prompts have tokens that the baseline would not have chosen"),
+        (from_token(12), "at temperature 0 8 of 8 prompts have tokens"),
+        (from_token(4), "at temperature 0 8 of 8 prompts have tokens"),
         (when_warm, "at temperature 0.6 the baseline gives the speculative arm's answers a mean log-probability of -1"),
-        (the_second_best, "at temperature 0 8 of 8 answers have tokens"),
+        (the_second_best, "at temperature 0 8 of 8 prompts have tokens"),
     ],
 )
 def test_an_arm_that_says_what_its_target_would_not_fails(spoil: Spoil, said: str) -> None:

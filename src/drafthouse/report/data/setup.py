@@ -79,7 +79,7 @@ def _host_of(managed: bool | None, kind: object) -> str:
 
 
 def _image(resolved: KeptProfile) -> str:
-    """The engine's image with its pinned digest; "" if there is no image or an old result does not name it."""
+    """The engine's image (its base, if it is derived) with the pinned digest; "" outside Docker or if unknown."""
     if not resolved.get("site") or not resolved.get("engine"):
         return ""
     name = image_of(resolved)
