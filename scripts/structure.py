@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 104_137,
-    "Python tokens": 540_736,
-    "Python test lines": 86_961,
+    "product lines": 104_194,
+    "Python tokens": 540_681,
+    "Python test lines": 86_964,
     "untyped mappings": 144,
     "comprehensions": 1_499,
     "conditional expressions": 809,

@@ -130,7 +130,7 @@ def test_what_ctrl_c_waits_for_starts_without_what_it_does_not_need() -> None:
     """A quarter of its start was our own imports, for a verdict that is never said there."""
     plugins = "ansible_collections.drafthouse.core.plugins"
     code = (
-        f"import sys, {plugins}.callback.catalog, {plugins}.callback.terminal, {plugins}.action.interrupted\n"
+        f"import sys, {plugins}.callback.house, {plugins}.callback.terminal, {plugins}.action.interrupted\n"
         "print({'numpy', 'aiohttp', 'jsonschema'} & set(sys.modules))"
     )
     where = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}

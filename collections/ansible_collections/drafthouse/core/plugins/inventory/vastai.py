@@ -274,7 +274,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         hosts = []
         for row in rows:
             host = host_of(row, account=name, url=client.url, known_hosts=known_hosts, api_ports=ports)
-            # With it the callback `catalog` reads the state of a lost box from the same account.
+            # With it the callback `house` reads the state of a lost box from the same account.
             host["drafthouse_vast_key_env"] = key_env
             if lease := _lease(host, row, known, client):
                 host["drafthouse_lease"] = lease
