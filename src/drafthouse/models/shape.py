@@ -146,7 +146,7 @@ def _numbers(part: Config, where: str) -> dict[str, int]:
                 "model-shape-unknown",
                 f"a config.json without {', '.join(missing)} (model_type {str(part.get('model_type'))!r})",
                 "layers, heads, sizes, vocabulary and context of a language model",
-                "write the entry manually (docs/models.md has an example)",
+                "write the entry manually (profiles/catalog/models.yml has examples)",
                 where,
             )
         )
