@@ -252,23 +252,20 @@ def proof_page() -> str:
         lines.append(f"| {' | '.join(cells)} |")
         for version, arms_of in proofs.items():
             if "refused" in arms_of.get(name, {}):
-                refused.append(f"- `{name}` for vLLM {version}: {_line(arms_of[name]['refused'])}")
+                lacking = _line(arms_of[name]["refused"]).replace(f"vLLM {version}, which does not have ", "")
+                refused.append(f"- `{name}` for vLLM {version}: {lacking}")
     lines += [
         "",
         "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
-        " configuration was built from it, with `config.json` files written from facts"
-        " (`tests/real_engines/model_configs/`), for the CPU platform. Checks of a GPU platform did not run. Served: a"
-        " real A/B run through `site.yml`, with a report; `verified` in the profile's file says on what, and"
-        " `make plan` and [profiles](profiles.md) say the same. `make test-engines` runs all of this except the newest"
-        " vLLM, 0.15.1 and whole A/B runs with a draft model, a head or suffix decoding, which `make soak` runs."
-        " `make test` serves `cpu-smollm2-ngram`.",
+        " configuration was built from it for the CPU platform, with `config.json` files written from facts. Checks"
+        " of a GPU platform did not run. Served: a real A/B run through `site.yml`, with a report. `make test-engines` and"
+        " `make soak` run all of this.",
         "",
-        "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
-        " the driver's place (`tests/fakes/nvml.c`). It drops clocks, throttles, has no energy counter, fails calls and"
-        " loses a GPU." + ("" if evidence else " No real GPU has been read."),
+        "Clocks, throttling and energy of GPUs are read by `nvidia-ml-py`, tested with a library in the driver's place"
+        " (`tests/fakes/nvml.c`)." + ("" if evidence else " No real GPU has been read."),
         "",
         *_lane_lines(evidence),
-        "Refused by the resolver, because that version lacks a feature:",
+        "Refused by the resolver, because that version does not have what is listed:",
         "",
         *refused,
     ]
