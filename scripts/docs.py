@@ -257,12 +257,9 @@ def proof_page() -> str:
     lines += [
         "",
         "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
-        " configuration was built from it for the CPU platform, with `config.json` files written from facts. Checks"
-        " of a GPU platform did not run. Served: a real A/B run through `site.yml`, with a report. `make test-engines` and"
+        " configuration was built from it for the CPU platform, with `config.json` files written from facts. Checks of a"
+        " GPU platform did not run. Served: a real A/B run through `site.yml`, with a report. `make test-engines` and"
         " `make soak` run all of this.",
-        "",
-        "Clocks, throttling and energy of GPUs are read by `nvidia-ml-py`, tested with a library in the driver's place"
-        " (`tests/fakes/nvml.c`)." + ("" if evidence else " No real GPU has been read."),
         "",
         *_lane_lines(evidence),
         "Refused by the resolver, because that version does not have what is listed:",
@@ -292,7 +289,11 @@ def _lane_lines(evidence: Sequence[CheckedEvidence]) -> list[str]:
         if kept.facts["profile"] == NO_PROFILE
     ]
     if not lines:
-        return [f"{lane} no GPU yet.", ""]
+        return [
+            f"{lane} no GPU yet: clocks, throttling and energy were read from a library in the driver's place only"
+            " (`tests/fakes/nvml.c`).",
+            "",
+        ]
     return [f"{lane}:", "", *lines, ""]
 
 
