@@ -257,8 +257,8 @@ def proof_page() -> str:
     lines += [
         "",
         "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
-        " configuration was built from it for the CPU platform, with `config.json` files written from facts; a GPU's"
-        " checks did not run. Served: a real A/B run through `site.yml`. All of it: `make test-engines`, `make soak`.",
+        " configuration was built from it for a CPU, with `config.json` files written from facts; no GPU's checks ran."
+        " Served: a real A/B run through `site.yml`. All of it: `make test-engines`, `make soak`.",
         "",
         *_lane_lines(evidence),
         "Refused by the resolver, because that version does not have what is listed:",
