@@ -256,9 +256,8 @@ def proof_page() -> str:
                 refused.append(f"- `{name}` for vLLM {version}: {lacking}")
     lines += [
         "",
-        "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
-        " configuration was built from it for a CPU, with `config.json` files written from facts; no GPU's checks ran."
-        " Served: a real A/B run through `site.yml`. All of it: `make test-engines`, `make soak`.",
+        "Parser: that version's `vllm serve` parser read the command. Configuration: its engine built one from it for a"
+        " CPU, with made `config.json` files. Served: a real A/B run. All by `make test-engines` and `make soak`.",
         "",
         *_lane_lines(evidence),
         "Refused by the resolver, because that version does not have what is listed:",
