@@ -252,23 +252,15 @@ def proof_page() -> str:
         lines.append(f"| {' | '.join(cells)} |")
         for version, arms_of in proofs.items():
             if "refused" in arms_of.get(name, {}):
-                refused.append(f"- `{name}` for vLLM {version}: {_line(arms_of[name]['refused'])}")
+                lacking = _line(arms_of[name]["refused"]).replace(f"vLLM {version}, which does not have ", "")
+                refused.append(f"- `{name}` for vLLM {version}: {lacking}")
     lines += [
         "",
-        "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
-        " configuration was built from it, with `config.json` files written from facts"
-        " (`tests/real_engines/model_configs/`), for the CPU platform. Checks of a GPU platform did not run. Served: a"
-        " real A/B run through `site.yml`, with a report; `verified` in the profile's file says on what, and"
-        " `make plan` and [profiles](profiles.md) say the same. `make test-engines` runs all of this except the newest"
-        " vLLM, 0.15.1 and whole A/B runs with a draft model, a head or suffix decoding, which `make soak` runs."
-        " `make test` serves `cpu-smollm2-ngram`.",
-        "",
-        "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
-        " the driver's place (`tests/fakes/nvml.c`). It drops clocks, throttles, has no energy counter, fails calls and"
-        " loses a GPU." + ("" if evidence else " No real GPU has been read."),
+        "Parser: that version's `vllm serve` parser read the command. Configuration: its engine built one from it for a"
+        " CPU, with made `config.json` files. Served: a real A/B run. All by `make test-engines` and `make soak`.",
         "",
         *_lane_lines(evidence),
-        "Refused by the resolver, because that version lacks a feature:",
+        "Refused by the resolver, because that version does not have what is listed:",
         "",
         *refused,
     ]
@@ -295,7 +287,7 @@ def _lane_lines(evidence: Sequence[CheckedEvidence]) -> list[str]:
         if kept.facts["profile"] == NO_PROFILE
     ]
     if not lines:
-        return [f"{lane} no GPU yet.", ""]
+        return [f"{lane} no GPU yet: clocks and energy were read only from a library in the driver's place.", ""]
     return [f"{lane}:", "", *lines, ""]
 
 
