@@ -257,7 +257,8 @@ def proof_page() -> str:
     lines += [
         "",
         "Parser: that version's `vllm serve` parser read the command. Configuration: its engine built one from it for a"
-        " CPU, with made `config.json` files. Served: a real A/B run. All by `make test-engines` and `make soak`.",
+        " CPU, with made `config.json` files; checks of a GPU platform did not run. Served: a real A/B run. All by"
+        " `make test-engines` and `make soak`.",
         "",
         *_lane_lines(evidence),
         "Refused by the resolver, because that version does not have what is listed:",

@@ -35,8 +35,8 @@ MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
     "product lines": 104_194,
-    "Python tokens": 540_681,
-    "Python test lines": 86_964,
+    "Python tokens": 540_700,
+    "Python test lines": 86_989,
     "untyped mappings": 144,
     "comprehensions": 1_499,
     "conditional expressions": 809,

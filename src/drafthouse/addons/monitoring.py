@@ -1,9 +1,9 @@
 """Build the files of a box's monitoring (Prometheus, exporters, Grafana) for the Ansible role `monitoring`.
 
 Prometheus scrapes the engine's counters and the exporters. The blackbox exporter checks that engine and gateway answer.
-A workstation also has Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. With Grafana these are
-five programs at most, at consecutive ports (`monitoring_settings.PROGRAMS`). The exporters listen on loopback;
-Prometheus and Grafana do too, unless the inventory names another address.
+A box whose host Drafthouse manages also has Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter.
+With Grafana these are five programs at most, at consecutive ports (`monitoring_settings.PROGRAMS`). The exporters
+listen on loopback; Prometheus and Grafana do too, unless the inventory names another address.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _NETWORK = "host"
 _SECURITY = ["no-new-privileges"]
 # Folders that Grafana reads at its start. `dashboards` holds the provider, which loads the dashboard in `boards`.
 _PROVISIONED = ("datasources", "dashboards")
+# Descriptions of the systemd units, by program.
 _DESCRIPTIONS = {
     "prometheus": "Prometheus: collects the counters and raises alerts",
     "node": "node exporter: the machine's memory and processors",
@@ -122,8 +123,8 @@ def jobs(monitoring: Monitoring) -> list[str]:
 def settings_problems(settings: Settings) -> list[Problem]:
     """What is wrong with the settings; each problem names the variable of the role."""
     paths = {"monitoring_home": settings.home}
+    # Without a key for the counters there may be no key file, and '' is valid.
     if settings.key_file or _metrics_need_key(settings):
-        # If the counters need no key, '' is valid: there may be no key file.
         paths["monitoring_key_file"] = settings.key_file
     result = []
     for variable, path in paths.items():
@@ -153,7 +154,7 @@ def build_files(templates: Path, settings: Settings) -> MonitoringFiles:
         raise DrafthouseError(problems)
     monitoring = settings.requested
     configuration = _configuration(templates, settings)
-    # Each script holds this digest, so that a change of anything that the programs read restarts them.
+    # Each script holds one digest of all configuration files, so that any change restarts all programs.
     inputs_digest = _digest_of([*(file["content"] for file in configuration), settings.binaries_digest])
     scripts: list[File] = []
     units: list[File] = []
@@ -171,7 +172,7 @@ def build_files(templates: Path, settings: Settings) -> MonitoringFiles:
 
 
 def _program_files(templates: Path, settings: Settings, name: str, inputs_digest: str) -> tuple[File, File]:
-    """The start script of a program, and its systemd unit. ``inputs_digest``: of all that the programs read."""
+    """The start script of a program, and its systemd unit. ``inputs_digest``: of all configuration files."""
     is_prometheus = name == "prometheus"
     data = {
         "what": _DESCRIPTIONS[name],
@@ -191,7 +192,7 @@ def _program_files(templates: Path, settings: Settings, name: str, inputs_digest
 
 
 def _folders(settings: Settings) -> list[Folder]:
-    """The folders, parents first. All users may read them, as systemd units and containers run as other users."""
+    """The folders, parents first. Systemd units and containers, which are other users, can read all but `logs`."""
     folder = settings.folder
     names = ["", "/programs", *(f"/programs/{name}" for name in settings.requested["programs"])]
     names += ["/grafana", "/grafana/boards"]
@@ -358,7 +359,7 @@ def _provisioned(settings: Settings) -> list[File]:
 def _containers(settings: Settings, configuration: Iterable[File]) -> list[Container]:
     """The containers that the role runs.
 
-    Each has a label with a hash of what it reads, so that Ansible makes it anew after a change: the fields of the DCGM
+    Each has a label with a hash of what it reads, so that Ansible recreates it after a change: the fields of the DCGM
     exporter, and Grafana's files in ``configuration``.
     """
     containers: list[Container] = []

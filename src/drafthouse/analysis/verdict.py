@@ -1,4 +1,4 @@
-"""The verdict: whether speculation pays on the prompt kinds that a profile declares, or `cannot say`, or `invalid`.
+"""Judge a comparison: `pays`, `does not pay`, `cannot say` or `invalid`, for the prompt kinds that a profile declares.
 
 `gather` (`evidence.py`) computes the speed-up (`speedup.py`) and the word that speed alone gives (`decision.py`).
 `decide_word` lets invalid evidence, wrong output and a disturbed machine override that word. A disturbance is a cause
@@ -41,7 +41,7 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
 
 
 def decide_word(evidence: Evidence) -> Decision:
-    """The word of the verdict, and the fresh prompts of the next round.
+    """The word of the verdict, and how many fresh prompts (that no other round asks) the next round needs.
 
     The first case that applies decides:
 
@@ -93,8 +93,8 @@ def explain(evidence: Evidence, decision: Decision) -> Judgement:
         "slower_share": slower_share(speedup),
         "next_round": _next_round(evidence, decision),
         "user_clock": evidence.clock,
-        "counts": {arm: sources_of(result) for arm, result in evidence.results.items()},
-        "starts": starts_of(speedup),
+        "counts": {arm: sources_of(result) for arm, result in evidence.results.items()},  # where token counts came from
+        "starts": starts_of(speedup),  # how the starts of each arm differ
         "groups": evidence.groups,
         "drafting": evidence.drafting,
         "acceptance_findings": evidence.acceptance,
@@ -103,7 +103,7 @@ def explain(evidence: Evidence, decision: Decision) -> Judgement:
 
 
 def _next_round(evidence: Evidence, decision: Decision) -> NextRound | None:
-    """Why a further round is needed, and how many fresh prompts it asks; None if none is needed."""
+    """Why a further round is needed, and how many fresh prompts it asks; None for all words but `cannot say`."""
     if decision.fresh is None:
         return None
     speedup = evidence.measured.speedup

@@ -1,4 +1,4 @@
-"""The four possible verdicts, the two thresholds of the rule, and its version (docs/verdict.md).
+"""The four possible verdicts, the rule's two thresholds of the speed-up, and its version (docs/verdict.md).
 
 A speed-up is a ratio: the baseline's time per token over the speculative arm's, above 1 if speculation is faster.
 """
@@ -9,11 +9,11 @@ from typing import Final
 
 from ..core.closed_word import ClosedWord
 
-#: `pays` needs a speed-up whose lower bound exceeds this. Smaller gains prove nothing: a restart, a warmer room or
-#: another process can cause a difference of 3 %.
+#: `pays` needs a lower bound above this, among other things (see the table in `decision.py`). Smaller gains prove
+#: nothing: a restart, a warmer room or another process can cause a difference of 3 %.
 THRESHOLD = 1.03
-#: `does not pay` needs a speed-up whose upper bound is below this, unless the output is wrong: such a gain is not worth
-#: a draft model's memory and upkeep.
+#: An upper bound below this gives `does not pay`: a smaller gain is not worth a draft model's memory and upkeep. Wrong
+#: output gives it too, and so do answers that surely take longer in sum.
 WORTH = 1.10
 #: The version of the rule. Verdicts by different versions are not comparable.
 RULE_VERSION = 2
@@ -25,7 +25,7 @@ class Word(ClosedWord):
     """A verdict. The whole rule is in docs/verdict.md; `decision.py` applies it."""
 
     PAYS = "pays"  # speculation is surely faster, and no output is wrong
-    DOES_NOT_PAY = "does not pay"  # surely no gain that is worth it, or wrong output
+    DOES_NOT_PAY = "does not pay"  # surely no gain that is worth it, more seconds in sum, or wrong output
     CANNOT_SAY = "cannot say"  # the measurement supports neither of the two; the sentence names the cause
     INVALID = "invalid"  # the results of the arms are not comparable
 

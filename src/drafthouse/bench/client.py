@@ -44,8 +44,8 @@ STOP_CHECK_S = 0.1
 
 # The mark that ends a stream.
 _DONE = b"[DONE]"
-# A read of fewer bytes may hold only the end of the line `data: [DONE]` (12 bytes), whose beginning an earlier read
-# brought: the end of the stream is looked for after each such read.
+# The line `data: [DONE]` (12 bytes) may be split over two reads, so that neither has all of `[DONE]`. Its rest is
+# shorter than this, so the end of the stream is looked for after each short read too.
 _SHORT_BYTES = 24
 
 # Names that other modules import from here, also those of the modules that this one builds on.
@@ -114,7 +114,7 @@ class Recording:
     error: str | None = None  # what went wrong, as the client saw it; None: nothing
     whole: bool = False  # True if the answer is complete: a stream up to its `[DONE]`, another body up to its end
     location: str | None = None  # the target of a redirect, which is not followed; None: no redirect
-    encoding: str = ""  # the Content-Encoding of a body that could not be decompressed; "" otherwise
+    encoding: str = ""  # the Content-Encoding of the body if this client does not support it; "" otherwise
     rate_limited: int = 0  # number of HTTP 429 answers after which the request was sent again
     rate_limited_s: float = 0.0  # sum of the waits after these, in seconds
     body: bytearray = field(default_factory=bytearray)
@@ -167,7 +167,9 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, request: Chat
             record.rate_limited += 1
             record.rate_limited_s += wait_s
             await asyncio.sleep(wait_s)
-            # Forget the body of the 429 answer.
+            # Forget the 429 answer.
+            record.sent_s = record.http_status = None
+            record.whole = False
             record.body = bytearray()
             record.times_s = array("d")
             record.ends = array("Q")

@@ -160,8 +160,8 @@ def _write(path: Path, data: object) -> str:
 def read(folder: Path) -> CheckedEvidence:
     """Read an evidence folder and check everything that it can tell by itself (`check_profile` needs the profile).
 
-    The checks have four stages: names and sizes, evidence.json, the text of all files, report.json. Raises
-    DrafthouseError with all failed checks of the first stage that has any.
+    The checks have four stages: names and sizes, evidence.json, the text of all files, report.json. The first stage
+    with a failed check raises DrafthouseError, which has all failures of that stage.
     """
     findings = Findings(str(folder))
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
@@ -183,17 +183,17 @@ def read(folder: Path) -> CheckedEvidence:
     return CheckedEvidence(folder, facts, measured)
 
 
-def check_profile(evidence: CheckedEvidence, profile: Profile, version: str) -> None:
-    """Raise DrafthouseError if the profile has changed since the run, or its engine ``version`` has."""
+def check_profile(evidence: CheckedEvidence, profile: Profile, engine_version: str) -> None:
+    """Raise DrafthouseError if the profile, or the engine's version that it resolves to, has changed since the run."""
     facts = evidence.facts
     findings = Findings(str(evidence.folder))
     advice = "measure it again"
     if facts["profile_sha256"] != profile_hash(profile):
         found = f"{facts['profile']} has changed settings since"
         _refuse(findings, "profile_sha256", found=found, needed="the profile as it was measured", do=advice)
-    if facts["engine_version"] != version:
+    if facts["engine_version"] != engine_version:
         found = f"engine version {facts['engine_version']}"
-        _refuse(findings, "engine_version", found=found, needed=f"{version}, the profile's version", do=advice)
+        _refuse(findings, "engine_version", found=found, needed=f"{engine_version}, the profile's version", do=advice)
     _raise_if_any(findings)
 
 
@@ -252,7 +252,7 @@ def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) ->
 
 
 def _checked_facts(findings: Findings, data: object) -> EvidenceFacts:
-    """The content of evidence.json, not to be used if this adds problems to ``findings``."""
+    """The content of evidence.json. If this adds problems to ``findings``, the content may be malformed."""
     place = "evidence.json"
     facts = cast("EvidenceFacts", data)
     if not check(data, _FACTS, findings, place):
@@ -260,13 +260,13 @@ def _checked_facts(findings: Findings, data: object) -> EvidenceFacts:
     empty = [key for key in ("day", "gpu", "driver", "profile", "drafthouse") if not cast("Any", facts)[key]]
     if empty:
         _refuse(findings, place, found=f"no {', '.join(empty)}", needed=f"{SCHEMA}, as make test-gpu writes it")
-    elif not _is_past_day(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
+    elif not _is_day_not_in_future(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
         found = f"the day {facts['day'][:40]}"
         _refuse(findings, place, found=found, needed="the date in the folder's name, not later than today (UTC)")
     return facts
 
 
-def _is_past_day(text: str) -> bool:
+def _is_day_not_in_future(text: str) -> bool:
     """True if ``text`` is a day as YYYY-MM-DD, at the latest today in UTC."""
     try:
         return datetime.date.fromisoformat(text) <= datetime.datetime.now(datetime.timezone.utc).date()

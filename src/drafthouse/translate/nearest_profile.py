@@ -1,10 +1,11 @@
-"""Find the models and profiles that match a pasted command, and choose what a profile needs but no command says.
+"""Find the models and profiles that match a pasted command, and choose what a command leaves out.
 
 A profile matches the command if engine, target, method and draft agree. It is near if the engine and the target agree
-but the method or the draft does not. What is chosen: hardware, context, K, and a speculation for a command without one.
+but the method or the draft does not. The hardware is always chosen, as no command names it; a context if the command's
+does not fit; K, the number of tokens drafted in a step, and a speculation if the command has none.
 
-``catalog`` is the catalogue with all profiles. ``similar`` are the names of profiles, the best match first; K is the
-number of tokens that are drafted in a step.
+``catalog`` is the catalogue with all profiles. ``similar`` are the names of the matching profiles and then of the near
+ones, the best first (`profiles_like`); it is empty if the catalogue lacks the target.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class ProfilePlan:
     engine_id: str
     engine: EngineEntry
     target: str | None  # catalogue id; None: the catalogue lacks the model
-    draft: str | None  # catalogue id; None: the catalogue lacks the model, or there is no draft
+    draft: str | None  # catalogue id, or the command's name if the catalogue lacks the model; None: no draft
     method: str
     serve: Options  # the command's options, by the names of the engine's entry
 
@@ -90,8 +91,8 @@ class ProfilePlan:
 def profiles_like(catalog: Catalog, wanted: ProfilePlan, target_name: str) -> tuple[list[str], list[str]]:
     """The names of the profiles that match a command, and of those near it.
 
-    If the catalogue lacks the target, none matches. Near are then the profiles of the model whose name is most
-    similar to ``target_name``, or without such a model the profiles with the command's method.
+    If the catalogue lacks the target, none matches, and the second list has instead the profiles of the model whose
+    name is most similar to ``target_name``, or without such a model the profiles with the command's method.
     """
     nearest = nearest_models(catalog, target_name, "model", wanted.engine["formats"])
     target = wanted.target or (nearest[0] if nearest else None)
@@ -116,7 +117,7 @@ def profiles_like(catalog: Catalog, wanted: ProfilePlan, target_name: str) -> tu
 
 
 def differences(profile: Profile, other: Profile) -> list[str]:
-    """The differences of a translated profile from another profile: ``serve.x: 1 (there 2)``, 2 in the other."""
+    """The differences of a translated profile from another profile: ``serve.x: 1 (there 2)``, "there" is ``other``."""
     lines = []
     for part, ours, theirs in (
         ("speculation", dict(profile["speculation"]), dict(other["speculation"])),
@@ -134,8 +135,8 @@ def choose_hardware(catalog: Catalog, wanted: ProfilePlan, similar: Sequence[str
     It is the first of these that exists:
 
     1. that of the first of ``similar`` that has enough GPUs, and room for the models at some context;
-    2. if no hardware has enough GPUs, the one with the most: the profile will not resolve, and the reason says so;
-    3. if the target is unknown, the smallest with enough GPUs;
+    2. if none has enough NVIDIA GPUs, the one with the most devices: the profile will not resolve, as the reason says;
+    3. if the target is unknown, the one with the least memory that has enough GPUs;
     4. the smallest that fits both models at the command's context;
     5. the largest with enough GPUs, though it is too small.
     """
@@ -245,13 +246,14 @@ def _default_k(engine: EngineEntry, method: str) -> int:
 def guess_method(catalog: Catalog, engine: EngineEntry, draft: str) -> str:
     """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name.
 
-    ``draft`` is "" if the command speculates without a draft model, as suffix decoding does. For a configuration with
-    neither method nor draft it holds the names of that configuration's keys instead.
+    ``draft`` is "" if the command speculates without a draft model, as suffix decoding does. If the command's
+    `--speculative-config` has neither a method nor a model, the caller passes the names of its keys, joined, and the
+    last three words of the table guess from these.
     """
     model = catalog.models.get(catalogue_id(catalog, draft) or guessed_catalogue_id(catalog, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
-        # For a plain draft model the lookup of heads finds none, and `draft_model` is the method.
+        # For a plain draft model `method_for_head` returns None, and `draft_model` is the method.
         return method_for_head(engine, kind, "head") or kind
     name = draft.lower()
     for word, method in (
@@ -276,7 +278,7 @@ def choose_speculation(catalog: Catalog, wanted: ProfilePlan, similar: Sequence[
     """A speculation for a command without one, since a profile always has a speculative arm; and the reason.
 
     It is the first of these that exists: that of the first of ``similar``, the head built into the target, a head of
-    the catalogue for the target, a lookup.
+    the catalogue for the target, a prompt lookup.
     """
     if similar:
         spec: Speculation = {**catalog.profiles[similar[0]]["speculation"]}
@@ -293,7 +295,7 @@ def choose_speculation(catalog: Catalog, wanted: ProfilePlan, similar: Sequence[
             tokens = _default_k(wanted.engine, method)
             spec = {"method": method, "draft": key, "num_speculative_tokens": tokens}
             return spec, "the command has none; the catalogue has this head for the target"
-    # A lookup copies draft tokens from the text so far.
+    # A prompt lookup (n-gram) copies draft tokens from the text so far.
     lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
     method = "ngram"  # also for an engine without a lookup: the resolver then says which methods it has
     if lookups and method not in lookups:

@@ -155,7 +155,7 @@ class _Translator:
         method = speculation.method if speculation else ""
         self._drop_builtin_draft()
         draft_name, draft = self._draft()
-        wanted = ProfilePlan(reading.engine_id, self.engine, target, draft, method, reading.serve)
+        wanted = ProfilePlan(reading.engine_id, self.engine, target, draft or draft_name or None, method, reading.serve)
         same, near = profiles_like(self.catalog, wanted, reading.target)
         similar_profiles: list[str] = []
         if target:

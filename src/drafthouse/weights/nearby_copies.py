@@ -23,7 +23,7 @@ from ..core.pins import is_commit
 from .hub_client import RemoteFile, Snapshot
 from .integrity import NOTE_SUFFIX
 
-# Receives the number of bytes added to the part, negative when bytes are discarded.
+# Receives the number of bytes copied or verified, negative when they are discarded.
 OnBytes = Callable[[int], None]
 _NOTE_LIMIT = 64 << 20  # bytes; larger notes are ignored
 _PIECE = 4 << 20  # bytes of one read
@@ -62,8 +62,8 @@ class NearbyFolder:
         ``weights_path``: the path of the weights in the folder. A note matches if
 
         - it is complete and for ``repo``;
-        - it was made for ``revision``: a commit, or the name of a branch or ``unresolved``;
-        - it has the identity that ``identity_of`` gives for its commit, which covers the patterns of files.
+        - its commit is ``revision``, or it was made for the same branch (or ``unresolved``) as ``revision`` names;
+        - its identity, which covers commit and file patterns, is ``identity_of(commit)``.
 
         A note that matches but has a malformed file entry gives None and a remark.
         """
@@ -83,7 +83,7 @@ class NearbyFolder:
         return Snapshot(repo, revision, commit, files)
 
     def fill_from_remote_file(self, file: RemoteFile, part: Path, on_bytes: OnBytes) -> bool:
-        """Fill ``part`` as `fill_part` does. The caller has set the path of ``file`` relative to the nearby folder."""
+        """Fill ``part`` as `fill_part` does. ``file.path`` has to be relative to the nearby folder."""
         return self.fill_part(
             file.path, part, size=file.size, sha256=file.sha256, git_sha1=file.git_sha1, on_bytes=on_bytes
         )
@@ -131,7 +131,7 @@ class NearbyFolder:
             return False
         source_size = source_path.stat().st_size
         if size is not None and source_size != size:
-            self.remarks.append(f"{self._folder}: {file_path} has {source_size} bytes instead of {size}")
+            self.remarks.append(f"{self._folder}: {file_path} has {source_size} bytes instead of {size}; using the hub")
             return False
         part_size = _file_size(part)
         if not part_size and self._may_link(source_path) and _link_verified(source_path, part, expected_hash, on_bytes):
@@ -205,10 +205,11 @@ def _copy(source_path: Path, part: Path, expected_hash: str, on_bytes: OnBytes) 
 
 
 def _link_verified(source_path: Path, part: Path, expected_hash: str, on_bytes: OnBytes) -> bool:
-    """Make ``part`` a reflink of the source, or else a hard link, and verify it; False, and no part, if that fails.
+    """Make ``part`` a reflink of the source, or else a hard link, and verify it; True if that worked.
 
     Both need one file system. A hard link is made only after the hash was checked, so that ``part`` never points at a
-    file that was not verified. ``on_bytes`` counts the bytes as they are hashed, and takes them back on failure.
+    file that was not verified. A part that was made and is wrong is removed. ``on_bytes`` counts the bytes as they are
+    hashed, and takes them back on failure.
     """
     status = source_path.stat()
     if status.st_dev != part.parent.stat().st_dev:

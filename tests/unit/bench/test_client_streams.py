@@ -279,6 +279,22 @@ def test_what_is_not_waited_for(retry_after: str, said: str) -> None:
     assert (request["status"], request["error"], request["throttled"]) == ("failed", said, 0)
 
 
+def test_a_second_try_without_an_answer_has_nothing_of_the_first() -> None:
+    left = [1]
+
+    async def handler(got: web.Request) -> web.StreamResponse:
+        if left[0]:
+            left[0] = 0
+            return web.json_response({}, status=429, headers={"Retry-After": "0"})
+        assert got.transport
+        got.transport.abort()
+        return web.Response()
+
+    (request,) = asked(handler)
+    assert (request["status"], request["http_status"], request["throttled"]) == ("failed", None, 1)
+    assert "HTTP 429" not in request["error"]
+
+
 def test_a_server_that_says_so_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_RETRY_WAIT_S", 0.5)
     (request,) = asked(busy(1000, "0"))

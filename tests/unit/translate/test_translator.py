@@ -356,3 +356,12 @@ def test_problems_of_several_commands_are_told_together() -> None:
         "line 1, vllm serve: -tp",
         "line 2, vllm serve: num_speculative_tokens",
     ]
+
+
+def test_a_draft_that_the_catalogue_lacks_is_not_the_head_of_a_profile() -> None:
+    target = HOUSE.models["qwen38-27b-nvfp4"]["source"]["hub"]["repo"]
+    for draft, same in (("", ["rtx6000-qwen38-mtp"]), ('"model": "org/Other-MTP", ', [])):
+        options = f'{{"method": "mtp", {draft}"num_speculative_tokens": 3}}'
+        found = one(f"vllm serve {target} --speculative-config '{options}'")
+        assert found.same == same
+        assert ("rtx6000-qwen38-mtp" in found.near) == (not same)

@@ -1,13 +1,14 @@
-"""The operations with which the watchdog (`run.py`) changes a box's server. With a gateway no request fails.
+"""The operations with which the watchdog (`run.py`) changes a box's server, and the door that holds requests meanwhile.
 
-`switch_to_phase` switches between the arms of the current release: speculation is off while its
-baseline serves. `restore_recorded` puts back the server that the box has recorded. Both start servers as
-`make rollback` does (`serving/restore.py`).
+`switch_to_phase` switches between the arms of the current release: speculation is off while its baseline serves.
+`restore_recorded` puts back the server that the box has recorded. Both start servers as `make rollback` does
+(`serving/restore.py`), and hold no requests: the caller closes the door before and opens it afterwards.
 
-`Door` holds requests at the gateway (`templates/gateway/Caddyfile.j2`). Closing it removes the link `open`, which leads
-to the gateway's socket, and creates the file `closed`. Caddy then dials the missing `open` until the link is back:
-requests wait, and no part of them has been sent to the engine. Without a gateway there is no door, and requests during
-a start are refused.
+`Door` holds requests at the gateway (`templates/gateway/Caddyfile.j2`). While the file `closed` exists, Caddy asks the
+socket at `open` before it passes a request on. `open` is a link to the socket `pass.sock`, on which Caddy itself
+answers that the request may go on. A closed door has no such link, so Caddy tries again until the link is back, for
+``hold_s`` seconds (a setting of the gateway) at most; no part of a held request has been sent to the engine. Without a
+gateway, or with a ``hold_s`` of 0, there is no door, and requests during a start are refused.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .decision import OFF
 
 # The files of a door, in the gateway's folder for it (`gateway_door.door_folder`).
 CLOSED_MARKER = "closed"  # exists while the door is closed
-OPEN_LINK = "open"  # the link that Caddy dials for held requests; exists while the door is open
-SOCKET = "pass.sock"  # Caddy's own socket, to which the link leads; its answer lets a held request go on
+OPEN_LINK = "open"  # the link to the socket; exists while the door is open
+SOCKET = "pass.sock"  # Caddy's own socket, which answers that a request may go on
 # The arms of a release.
 BASELINE = "baseline"
 SPECULATIVE = "speculative"
@@ -51,7 +52,7 @@ class Door:
     def close(self) -> None:
         """Hold all further requests."""
         if self.folder is not None:
-            # Remove the link before creating the marker: a request that finds both would pass.
+            # Remove the link before creating the marker, because a request that finds both would pass.
             (self.folder / OPEN_LINK).unlink(missing_ok=True)
             (self.folder / CLOSED_MARKER).touch(mode=0o644)
 
@@ -76,10 +77,10 @@ def switch_to_phase(home: Path, phase: str, why: str) -> None:
 
 
 def restore_recorded(home: Path) -> None:
-    """Restore the recorded server after an interrupted change, unless it is running. Raises DrafthouseError."""
+    """Restore the recorded server after an interrupted change, unless it runs already. Raises DrafthouseError."""
     put_back_current(home)
 
 
 def is_box_locked(home: Path, kernel_locks: str | None = None) -> bool:
-    """True if a measurement, or another change of the server, holds the lock of the box; see `locks.is_held`."""
+    """True if a measurement, or another change of the server, holds the lock of the box (see `locks.is_held`)."""
     return is_held(home / "benchmark.lock", kernel_locks)
