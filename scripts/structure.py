@@ -36,7 +36,7 @@ MOST_LINES = 600
 LIMITS = {
     "product lines": 104_194,
     "Python tokens": 540_700,
-    "Python test lines": 86_989,
+    "Python test lines": 86_990,
     "untyped mappings": 144,
     "comprehensions": 1_499,
     "conditional expressions": 809,

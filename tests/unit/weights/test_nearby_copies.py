@@ -103,7 +103,7 @@ def test_wrong_bytes_of_the_right_size_are_not_taken(there: Path, part: Path) ->
 def test_another_size_is_not_read(there: Path, part: Path) -> None:
     place = folder_place(there)
     assert not bring(place, part, size=len(DATA) + 1)
-    assert place.remarks == [f"{there}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}"]
+    assert place.remarks == [f"{there}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}; using the hub"]
 
 
 def test_what_is_not_there(there: Path, part: Path) -> None:
