@@ -35,10 +35,10 @@ MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
     "product lines": 104_194,
-    "Python tokens": 540_700,
+    "Python tokens": 540_667,
     "Python test lines": 86_990,
     "untyped mappings": 144,
-    "comprehensions": 1_499,
+    "comprehensions": 1_497,
     "conditional expressions": 809,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,

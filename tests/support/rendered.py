@@ -6,10 +6,10 @@ from functools import cache
 from typing import Any
 
 from drafthouse.experiment.plan_text import plan_text
-from drafthouse.profiles.catalog import profile_files
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
-PROFILES = list(profile_files(ROOT))
+PROFILES = list(load_catalog(ROOT).profiles)
 
 
 @cache

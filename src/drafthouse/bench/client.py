@@ -164,15 +164,14 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, request: Chat
     payload = json.dumps(body).encode()
     try:
         while (wait_s := await _post(session, endpoint, payload, record)) is not None:
-            record.rate_limited += 1
-            record.rate_limited_s += wait_s
+            # A new recording, which has nothing of the 429 answer but the wait.
+            record = Recording(
+                request,
+                began_s=record.began_s,
+                rate_limited=record.rate_limited + 1,
+                rate_limited_s=record.rate_limited_s + wait_s,
+            )
             await asyncio.sleep(wait_s)
-            # Forget the 429 answer.
-            record.sent_s = record.http_status = None
-            record.whole = False
-            record.body = bytearray()
-            record.times_s = array("d")
-            record.ends = array("Q")
     except asyncio.TimeoutError:  # not the builtin TimeoutError on Python 3.10, which servers may run
         record.error = "the request timed out"
     except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
@@ -290,12 +289,7 @@ def _decompressor(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | N
     return lambda data: decoder.decompress(data, max_bytes + 1)
 
 
-def _ignore(_record: Recording) -> None:
-    """The default of ``on_done``."""
-
-
 def _never() -> bool:
-    """The default of ``should_stop``."""
     return False
 
 
@@ -304,7 +298,7 @@ async def closed_loop(
     endpoint: Endpoint,
     requests: Iterable[ChatRequest],
     max_concurrency: int,
-    on_done: Callable[[Recording], None] = _ignore,
+    on_done: Callable[[Recording], None] = lambda record: None,
     should_stop: Callable[[], bool] = _never,
 ) -> list[Recording]:
     """Send the requests, at most ``max_concurrency`` at once; the recordings are in the order of ``requests``.
@@ -336,7 +330,7 @@ async def open_loop(
     endpoint: Endpoint,
     requests: Iterable[ChatRequest],
     intervals_s: Iterable[float],
-    on_done: Callable[[Recording], None] = _ignore,
+    on_done: Callable[[Recording], None] = lambda record: None,
     should_stop: Callable[[], bool] = _never,
 ) -> list[Recording]:
     """Start a request after each interval (seconds), however many still run, and wait for all answers.

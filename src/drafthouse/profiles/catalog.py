@@ -94,11 +94,6 @@ class Catalog:
         return list(distinct)
 
 
-def profile_files(root: Path, named: Sequence[str] = ()) -> dict[str, Path]:
-    """The file of every profile, by name in alphabetical order; ``named`` as for `load_catalog`."""
-    return {name: paths[-1] for name, paths in _profile_paths(profile_folders(root, named)).items()}
-
-
 def _profile_paths(folders: Sequence[Path]) -> dict[str, list[Path]]:
     """The files of every profile by its name, each list in the order of ``folders``."""
     paths: dict[str, list[Path]] = {}

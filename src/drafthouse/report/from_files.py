@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import cast
 
 from ..analysis.file_pairs import Paired, pair_runs
-from ..analysis.gates import NOT_MEASURED
 from ..analysis.judged_files import Judged, Sides, crossover_of_summaries, judge_pairs, judge_summaries, ladder_of
 from ..analysis.speedup import BASELINE, SPECULATIVE
 from ..bench.external.columns import ALL
@@ -18,6 +17,7 @@ from ..bench.sweep.ladder_types import Ladder
 from ..core.errors import did_you_mean, one_problem
 from ..core.format import count, listing, number, shown_level, times
 from .data.build import build_report, temperatures_of
+from .data.checks import measured_gates
 from .report_types import JudgedFiles, KeptProfile, Report
 
 #: The most figures of the files' author in a report.
@@ -77,7 +77,7 @@ def report_on(files_by_arm: Mapping[str, ArmFiles], kinds: Sequence[str], names:
     report["host"] = ""
     report["warnings"] = [*warnings, *report["warnings"]]
     # What files cannot show has its own list, which replaces the report's about an experiment.
-    report["gates"] = [gate for gate in report["gates"] if gate["word"] != NOT_MEASURED]
+    report["gates"] = measured_gates(report["gates"])
     report["not_measured"] = not_known(judged, paired, lowest)
     report["files"] = _files(runs, loads[lowest], judged, paired)
     return report

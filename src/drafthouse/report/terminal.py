@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from ..analysis.gates import NOT_MEASURED, OUTPUTS, PASSED
+from ..analysis.gates import OUTPUTS, PASSED
 from ..analysis.verdict_types import EqualOutputs
 from ..analysis.words import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
 from ..bench.stats import CONFIDENCE, Estimated, Gain
@@ -14,6 +14,7 @@ from ..core.format import NOTHING, accepted, listing, number, percent, shown_dat
 from ..core.plain_text import printable
 from ..core.table import aligned
 from ..profiles.expected_speed import expected_words
+from .data.checks import measured_gates
 from .data.published import conditions
 from .headline import below, headline_of
 from .report_types import ARMS, GateRow, KindRow, Load, LoadedArm, PublishedBeside, Report
@@ -66,7 +67,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
     lines = [paint(rule, DIM), *_verdict_lines(report, width, paint)]
     lines += _kind_lines(report["kinds"], width, paint)
     lines += _load_lines(report.get("load"), width)
-    lines += _gate_lines(report.get("gates") or [], width)
+    lines += _gate_lines(report.get("gates"), width)
 
     if report["stock"]:
         ratios = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
@@ -238,13 +239,13 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
     return lines
 
 
-def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
+def _gate_lines(gates: Sequence[GateRow] | None, width: int) -> list[str]:
     """A line for each measured gate, i.e. check that speculation did not change the answers."""
-    tried = [gate for gate in gates if gate["word"] != NOT_MEASURED]
-    if not tried:
+    measured = measured_gates(gates)
+    if not measured:
         return []
     lines = ["", "gates"]
-    for gate in tried:
+    for gate in measured:
         sentence = f"{gate['title']}: {gate['word']}"
         # ``said`` may only repeat the word.
         if gate["said"] and gate["said"] != gate["word"]:

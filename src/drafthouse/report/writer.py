@@ -27,6 +27,7 @@ from ..profiles.expected_speed import expected_words
 from ..profiles.resolved_types import ExpectedSpeed
 from ..report.answers import Shown, shown_of
 from ..report.data.build import build_report
+from ..report.data.checks import measured_gates
 from ..report.data.measures import MEASURES
 from ..report.data.setup import MADE_WITH
 from ..report.glossary import TERMS
@@ -264,6 +265,7 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "expected": _expected,
         "headline": headline_of,
         "below": below,
+        "measured": measured_gates,
         "load": load_text,
         "moments": moments_text,
         "plain": _value_text,

@@ -41,7 +41,7 @@ _SENTENCE_WORD = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|
 _SCRIPT_ARGUMENTS = ("$@", "${@}", "$*", "${*}")
 #: A value that is nothing but a variable: ``$SPEC``, ``$ARGS[@]``, ``${SPEC}``, ``$(cat spec.json)``.
 _VARIABLE_ALONE = re.compile(r"\$(?:\w+(?:\[[^\]]*\])?|\{[^}]*\}|\([^)]*\))")
-#: A repository's folder in the Hub's cache: ``/root/.cache/hub/models--Qwen--Qwen3-32B/snapshots``.
+#: A repository's folder in the Hub's cache: ``~/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots``.
 _HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
 #: Names of variables and flags, and keys in JSON, that may turn on speculation.
 _MAY_SPECULATE = re.compile(

@@ -91,7 +91,8 @@ def _after_diff(match: re.Match[str]) -> str:
     """
     if not re.search(r"^\+", match[0], re.MULTILINE):
         return match[0]
-    return re.sub(r"^\+", " ", re.sub(r"^-(?!-[A-Za-z])[^\n]*", "", match[0], flags=re.MULTILINE), flags=re.MULTILINE)
+    without_removed = re.sub(r"^-(?!-[A-Za-z])[^\n]*", "", match[0], flags=re.MULTILINE)
+    return re.sub(r"^\+", " ", without_removed, flags=re.MULTILINE)
 
 
 def _nix_list(match: re.Match[str]) -> str:

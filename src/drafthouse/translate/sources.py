@@ -41,6 +41,8 @@ _PYTHON = re.compile(rf"\b(?:{'|'.join([*_CALLS, 'SamplingParams'])})[ \t]*\(")
 _WRAPPED = 4  # the engine's program is searched in so many first words of a container's command
 _DEEPEST = 2  # levels of here-documents inside here-documents
 _ENVIRONMENT_FILE = re.compile(r"^[ \t]*EnvironmentFile=-?(\S+)", re.MULTILINE)
+#: A flag, or a model before the flags (``Qwen/Qwen3-8B``, ``/models/a.gguf``): no program or script of the image.
+_FLAG_OR_MODEL = re.compile(r"-|(?:/models?|[\w.-]+)/\S*(?<!\.sh)(?<!\.py)$")
 
 
 def commands_of(text: str) -> tuple[list[PastedCommand], Paste]:
@@ -252,7 +254,7 @@ def _full_command(container: PastedCommand, inner: list[str]) -> list[str]:
                 if image_command and inner[:1] == ["--server"]:
                     return [*image_command, *inner[1:]]
                 return [*image_command, *inner]
-    if inner and re.match(r"-|(?:/models?|[\w.-]+)/\S*(?<!\.sh)(?<!\.py)$", inner[0]):  # flags, or a model and flags
+    if inner and _FLAG_OR_MODEL.match(inner[0]):
         return [*_custom_image_command(image), *inner]
     return inner
 

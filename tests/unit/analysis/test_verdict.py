@@ -10,7 +10,7 @@ import pytest
 
 from drafthouse.analysis.speedup import FEWEST_PROMPTS
 from drafthouse.core.format import DASH, TIMES
-from drafthouse.profiles.catalog import profile_files
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.data.build import against_stock
 from tests.support.builders import NOTHING, make_pair, make_resolved, make_result
@@ -249,7 +249,7 @@ def test_temperatures_do_not_stand_in_for_prompts() -> None:
     assert judge(base, spec, make_resolved(kinds=["copy-edit", "chat"]))["speedup"]["n"] == 6
 
 
-@pytest.mark.parametrize("name", list(profile_files(ROOT)))
+@pytest.mark.parametrize("name", list(load_catalog(ROOT).profiles))
 def test_every_profile_of_the_house_has_prompts_enough_for_a_verdict(name: str) -> None:
     site = site_of_inventory("workstation")
     resolved = resolved_profile(name, site)

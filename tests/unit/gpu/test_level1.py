@@ -11,7 +11,7 @@ import yaml
 
 from drafthouse.core.places import ROOT
 from drafthouse.core.schema import Findings, check
-from drafthouse.profiles.catalog import profile_files
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.schemas import MODELS
 from tests.gpu import level1, models
@@ -103,7 +103,7 @@ def test_its_profiles_are_beside_the_shipped_ones_while_it_runs(named: str, monk
     monkeypatch.setenv(PROFILES_VARIABLE, named)
     with level1.installed({"gpu-lane-f16": "a"}, {"gpu-lane-ours": "b"}):
         folder = Path(os.environ[PROFILES_VARIABLE].split(os.pathsep)[-1])
-        assert profile_files(ROOT)["gpu-lane-ours"] == folder / "gpu-lane-ours.yml"
+        assert load_catalog(ROOT).file("gpu-lane-ours") == str(folder / "gpu-lane-ours.yml")
         assert (folder / "gpu-lane-ours.yml").read_text() == "b"
         assert (folder / "catalog/local/gpu-lane-f16.yml").read_text() == "a"
     assert os.environ[PROFILES_VARIABLE] == named

@@ -15,7 +15,7 @@ import yaml
 
 from drafthouse.cli.profile_arguments import inventory_of
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_catalog, profile_files
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.own_folders import PROFILES_VARIABLE, profile_folders
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import (
@@ -146,7 +146,7 @@ def test_a_profile_in_place_of_a_shipped_one_is_said_in_the_plan(named: Path) ->
     done = called("plan", SHIPPED)
     assert done.stdout.startswith(f"{SHIPPED}: ours\n")
     assert f"profile: {named}/{SHIPPED}.yml, in place of profiles/{SHIPPED}.yml" in " ".join(done.stdout.split())
-    assert profile_files(ROOT)[SHIPPED] == named / f"{SHIPPED}.yml"
+    assert load_catalog(ROOT).file(SHIPPED) == str(named / f"{SHIPPED}.yml")
 
 
 def test_of_several_the_last_folder_wins(named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

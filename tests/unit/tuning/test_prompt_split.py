@@ -9,7 +9,7 @@ import pytest
 
 from drafthouse.bench.client import ChatRequest
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import load_catalog, profile_files
+from drafthouse.profiles.catalog import load_catalog
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.prompts.suites import expand
 from drafthouse.tuning.prompt_split import SUITE, TunePrompts, prompts_for
@@ -39,7 +39,7 @@ def test_the_tuners_prompts_are_in_no_other_suite() -> None:
                 seen[text] = name
 
 
-@pytest.mark.parametrize("name", list(profile_files(ROOT)))
+@pytest.mark.parametrize("name", list(load_catalog(ROOT).profiles))
 def test_no_profile_is_judged_by_what_it_was_tuned_on(name: str) -> None:
     prompts = of_profile(name)
     assert not texts(prompts.search) & texts(prompts.final)

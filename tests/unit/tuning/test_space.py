@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import Catalog, load_catalog, profile_files
+from drafthouse.profiles.catalog import Catalog, load_catalog
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.tuning.search import tune
@@ -34,7 +34,7 @@ def reached(catalog: Catalog, name: str, overrides: dict[str, Any] | None = None
     return catalogue_space(catalog, name, site_of(catalog, name), KINDS, overrides)
 
 
-@pytest.mark.parametrize("name", list(profile_files(ROOT)))
+@pytest.mark.parametrize("name", list(load_catalog(ROOT).profiles))
 def test_every_profile_can_be_tuned_and_begins_with_itself(catalog: Catalog, name: str) -> None:
     found = reached(catalog, name)
     spec = catalog.profiles[name]["speculation"]

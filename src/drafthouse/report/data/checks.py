@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ...analysis.cost import cost_rows, cost_table, saving_of
 from ...analysis.gates import NOT_MEASURED
@@ -41,6 +41,11 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
         }
         for gate in verdict.get("gates") or []
     ]
+
+
+def measured_gates(gates: Iterable[GateRow] | None) -> list[GateRow]:
+    """The rows of the gates that were measured; `gates_not_measured` has sentences for the others."""
+    return [gate for gate in gates or [] if gate["word"] != NOT_MEASURED]
 
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
