@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 104_194,
-    "Python tokens": 540_667,
+    "product lines": 104_192,
+    "Python tokens": 540_665,
     "Python test lines": 86_990,
     "untyped mappings": 144,
     "comprehensions": 1_497,

@@ -39,9 +39,7 @@ class Limits:
     restarts: int = 3  # restarts of the engine within 6 * `Pace.hold_s` (an hour by default)
     kv_cache: float = 0.95  # share of the engine's KV cache in use
     memory: float = 0.95  # share of the machine's memory in use
-    gpu_memory: float = (
-        0.98  # share of a GPU's memory in use; vLLM alone allocates 90 % at its start, which is no fault
-    )
+    gpu_memory: float = 0.98  # share of a GPU's memory in use; vLLM allocates 90 % at its start, which is no fault
     hot: float = 0.1  # share of the last `Pace.hold_s` in which a GPU was throttled by its temperature
     power: float = 0.9  # the same by its power limit, which is normal for a busy GPU
     certificate_days: int = 7  # days until it expires; Caddy renews a certificate when a third of its life is left
